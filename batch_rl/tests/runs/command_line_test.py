@@ -165,7 +165,7 @@ def test_mistakes_in_flags(tmp_path, option, message):
     ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
     ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
-    ({'gin_files': []}, 'No agent: name one (c51, dqn, multi_head'),
+    ({'gin_files': []}, 'No agent: name one (bc, c51, dqn, iql'),
     ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
     ({'gin_bindings': [f'{GAME} = "Breakout"']}, 'holds Pong'),
     ({'gin_bindings': ['make_atari.rom_set = "ancient"']}, 'ancient'),
