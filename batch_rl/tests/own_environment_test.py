@@ -17,6 +17,7 @@ from batch_rl.tests import programs, random_walk
 from batch_rl.tests.learning_test import run_gin
 
 EVERYWHERE = f"""
+    import gin.tf.external_configurables
     import batch_rl.tests.random_walk
     {programs.IMPORT_TINY_NETWORK}
     {{runner}}.create_environment_fn = @RandomWalk
