@@ -263,36 +263,6 @@ def generators(count):
   return [np.random.default_rng(i) for i in range(count)]
 
 
-def test_terms_are_those_of_the_papers(make_agent):
-  agent = make_agent(terms=[terms.Imitation()])
-  random = np.random.default_rng(0)
-  states = random.normal(size=(2, 3, 4, 1, 1))
-  actions = np.array([4, 0, 2], np.int32)
-  with agent._sess.graph.as_default():
-    batch = types.SimpleNamespace(
-      state=tf.constant(states[0]),
-      next_state=tf.constant(states[1]),
-      action=tf.constant(actions),
-    )
-    tensors = (
-      [agent.features(batch.state), agent.features(batch.next_state)],
-      agent.online(batch.state).q_values,
-      agent.network_outputs('behaviour', batch.state),
-      [term(agent, batch) for term in (*agent.terms, terms.CQL(), terms.DR3())],
-      agent.networks['online'].weights[-2:],
-    )
-    features, q_values, logits, found, (kernel, bias) = agent._sess.run(tensors)
-  np.testing.assert_allclose(features[0] @ kernel + bias, q_values, rtol=1e-5)
-  rows = np.arange(3)
-  log_g = np.log([equations.softmax(row) for row in logits.astype(float)])
-  expected = (
-    0.01 * np.mean(logits**2, axis=1) - log_g[rows, actions],
-    np.log(np.exp(q_values).sum(axis=1)) - q_values[rows, actions],
-    (features[0] * features[1]).sum(axis=1),
-  )
-  np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
 class ActorCritic(cartpole.OFFLINE_CLASSES['dqn']):
   """Acts by another network than the online one; a critic has a target copy."""
 
@@ -368,54 +338,13 @@ def test_parts_train_and_act_together(make_agent, name, settings):
   assert len(set(actions)) == (5 if samples else 1)
 
 
-BC = cartpole.OFFLINE_CLASSES['bc']
-
-
 class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
   def loss(self, batch):
     return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
 
 
-@pytest.mark.parametrize(
-  ('class_', 'parts', 'refused'),
-  [
-    (OwnLoss, {'terms': [terms.CQL()]}, 'OwnLoss.terms has no effect'),
-    (OwnLoss, {'backup': backups.Double()}, 'OwnLoss.backup has no effect'),
-    (OwnLoss, {}, ''),
-    (None, {'terms': [terms.CQL()], 'backup': backups.Double()}, ''),
-    (BC, {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
-    (BC, {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
-  ],
-)
-def test_parts_that_a_loss_ignores_are_refused(
-  make_agent, class_, parts, refused
-):
-  if not refused:
-    make_agent(class_=class_, **parts)
-    return
-  with pytest.raises(ValueError, match=refused):
-    make_agent(class_=class_, **parts)
-
-
 class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
   head = atoms.HLGauss()
-
-
-@pytest.mark.parametrize(
-  ('name', 'class_', 'parts', 'message'),
-  [
-    ('dqn', None, {'terms': [terms.CQL]}, 'terms has .*@'),
-    ('dqn', None, {'backup': 'max'}, "backup has 'max'"),
-    ('dqn', None, {'policy': policies.Constrained()}, "'behaviour'"),
-    ('dqn', None, {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
-    ('c51', None, {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
-    ('quantile', OwnHead, {}, 'OwnHead.*HLGauss'),
-    ('dqn', None, {'backup': backups.Policy('online')}, "'online'.*n, 5"),
-  ],
-)
-def test_mistakes_are_named(make_agent, name, class_, parts, message):
-  with pytest.raises(ValueError, match=message):
-    make_agent(name, class_, **parts)
 
 
 @pytest.mark.parametrize(
@@ -496,20 +425,39 @@ def test_features_that_are_not_found():
       features.join(calls, network)
 
 
+NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
+
+
 @pytest.mark.parametrize(
-  ('name', 'settings', 'message'),
+  ('name', 'arguments', 'message'),
   [
+    ('dqn', {'terms': [terms.CQL]}, 'terms has .*@'),
+    ('dqn', {'backup': 'max'}, "backup has 'max'"),
+    ('dqn', {'policy': policies.Constrained()}, "'behaviour'"),
+    ('dqn', {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
+    ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
+    ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
+    ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
+    ('bc', {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
+    ('bc', {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),
     ('iqn', {'network': Linear}, 'Linear cannot be used for IQN'),
     ('dqn', {'network': Linear, 'dueling': True}, 'Linear .* for dueling'),
-    ('iqn', {'network': cartpole_networks.CartpoleQuantileNetwork}, 'plain'),
-    ('iql', {'network': cartpole_networks.CartpoleQuantileNetwork}, 'plain'),
+    ('iqn', NOT_PLAIN, 'plain'),
+    ('iql', NOT_PLAIN, 'plain'),
     ('quantile', {'dueling': True}, 'plain one'),
     ('iql', {'expectile': 1.0}, 'expectile=1.0'),
   ],
 )
-def test_networks_that_do_not_fit_are_named(
-  make_agent, name, settings, message
-):
+def test_mistakes_are_named(make_agent, name, arguments, message):
   with pytest.raises(ValueError, match=message):
-    make_agent(name, **settings)
+    make_agent(name, **arguments)
+
+
+def test_parts_that_a_loss_of_its_own_ignores_are_refused(make_agent):
+  parts = {'terms': [terms.CQL()], 'backup': backups.Double()}
+  for name, part in parts.items():
+    with pytest.raises(ValueError, match=f'OwnLoss.{name} has no effect'):
+      make_agent(class_=OwnLoss, **{name: part})
+  make_agent(class_=OwnLoss)
+  make_agent(**parts)

@@ -1,6 +1,7 @@
 """Frames in the device's memory: places, the same batches, and refusals."""
 
 import contextlib
+import functools
 import logging
 import time
 import unittest.mock
@@ -28,6 +29,7 @@ from batch_rl.tests import (
   shards,
 )
 from batch_rl.tests.dataset.checks import run_files
+from batch_rl.tests.fixed_replay import update_loop_test
 from batch_rl.utils import machine
 
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
@@ -219,31 +221,9 @@ def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
 
 
 def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
-  """Two CPU devices stand in for a CPU and a GPU."""
-  new_session, device = tf.compat.v1.Session, tf.device
-
-  def session(target, config, **kwargs):
-    config.device_count['CPU'] = 2
-    config.allow_soft_placement = False
-    return new_session(target, config=config, **kwargs)
-
-  monkeypatch.setattr(tf.compat.v1, 'Session', session)
-  monkeypatch.setattr(
-    tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
-  )
   gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
-  agent = cartpole.build_offline_agent('dqn', log_dir, tf_device='/cpu:1')
-  metadata = tf.compat.v1.RunMetadata()
-  agent._sess.run(
-    agent._loop._results,
-    {agent._loop._first_step: 0, agent._loop._end: 30},
-    options=tf.compat.v1.RunOptions(output_partition_graphs=True),
-    run_metadata=metadata,
-  )
-  _, accelerator = sorted(
-    metadata.partition_graphs, key=lambda graph: graph.node[0].device
-  )
-  assert accelerator.node[0].device.endswith('CPU:1')
+  build = functools.partial(cartpole.build_offline_agent, 'dqn', log_dir)
+  *_, accelerator = update_loop_test.run_on_two_devices(monkeypatch, build)
   (frames,) = [n for n in accelerator.node if n.name == 'frames']
   assert frames.op == 'VarHandleOp'
   sent = [n.input[0] for n in accelerator.node if n.op == '_Send']

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
-from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.agents import diagnostics
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import probe
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.tests import cartpole, equations
+from batch_rl.tests import cartpole, equations, old_code_test
 from batch_rl.tests.fixed_replay import update_loop_test
 
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
@@ -50,7 +49,6 @@ def dqn_in_numpy(agent, rows):
   )
   loss = equations.dqn(q, target_q, transitions)
   gradient = equations.backward(layers('Online'), online, loss.gradient)
-  logged = [q[i, action] for i, action in enumerate(actions)]
   returns = [
     equations.n_step(
       store.reward, np.isin(range(90), store.ends), row, 90, gamma
@@ -58,17 +56,14 @@ def dqn_in_numpy(agent, rows):
     for row in rows
   ]
   errors = [
-    transitions.target(i, max(target_q[i])) - logged[i]
-    for i in range(len(rows))
+    transitions.target(i, max(target_q[i])) - q[i, action]
+    for i, action in enumerate(actions)
   ]
   features, next_features = (np.maximum(x.sums[-1], 0) for x in (online, after))
-  found = diagnostics.of_features(features, next_features)
-  return found | {
-    'q_logged': np.mean(logged),
-    'q_max': np.mean([max(values) for values in q]),
-    'q_gap': np.mean([max(values) for values in q]) - np.mean(logged),
-    'return_to_go': np.mean(returns),
-    'overestimation': np.mean(logged) - np.mean(returns),
+  known = np.ones(len(rows), bool)
+  return {
+    **diagnostics.of_features(features, next_features),
+    **diagnostics.of_values(q, actions, np.array(returns), known),
     'td_error': np.mean(np.abs(errors)),
     'greedy_is_logged': np.mean(q.argmax(axis=1) == actions),
     'loss': loss.value,
@@ -187,20 +182,9 @@ def test_what_an_agent_does_not_have_is_left_out(
   assert np.isfinite([*found.values()]).all()
 
 
-class Loading(fixed_replay_buffer.FixedReplayBuffer):
-  """Loads Dopamine's memories by itself."""
-
-  def _load_buffer(self, suffix):
-    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-      *self._args, **self._kwargs
-    )
-    memory.load(self._data_dir, suffix)
-    return memory
-
-
 def test_memories_of_a_subclass_have_no_returns(make_agent, monkeypatch):
   wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
-  monkeypatch.setattr(wrapped, 'memory_class', Loading)
+  monkeypatch.setattr(wrapped, 'memory_class', old_code_test.LoadsDopamines)
   agent, again = make_agent(), make_agent()
   found = probe.Probe(agent, 32).measure()
   assert found.keys() == EVERYTHING - {'return_to_go', 'overestimation'}
