@@ -25,6 +25,7 @@ from batch_rl.tests import (
   cartpole,
   known_runs,
   observations,
+  old_code_test,
   ring_logs,
   shards,
 )
@@ -87,13 +88,13 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
 
 
 @contextlib.contextmanager
-def make_replay(data_dir, kind='planes', class_=Wrapped, suffix=None, **kwargs):
+def make_replay(data_dir, kind='planes', suffix=None, **kwargs):
   """Yields a replay in a graph of its own, and a session."""
   shape, dtype = observations.KINDS[kind]
   arguments = str(data_dir), suffix, shape, kwargs.pop('stack_size', 3)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     yield (
-      class_(
+      Wrapped(
         *arguments, observation_dtype=dtype, batch_size=16, seed=5, **kwargs
       ),
       session,
@@ -320,21 +321,12 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   frames.check(10**12)
 
 
-def test_memories_loaded_by_a_subclass_are_refused(logs):
-  class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
-    def _load_buffer(self, suffix):
-      raise AssertionError('loaded')
-
-  class WrappedUncompressed(Wrapped):
-    memory_class = Uncompressed
-
+def test_memories_loaded_by_a_subclass_are_refused(logs, monkeypatch):
+  loads = old_code_test.LoadsDopamines
+  monkeypatch.setattr(Wrapped, 'memory_class', loads)
+  monkeypatch.setattr(loads, '_load_buffer', pytest.fail)
   with pytest.raises(ValueError, match='so frames_on_device would have no eff'):
-    batches(
-      logs['planes'],
-      'planes',
-      class_=WrappedUncompressed,
-      frames_on_device=True,
-    )
+    batches(logs['planes'], 'planes', frames_on_device=True)
 
 
 def test_damage_ends_in_one_line(log_dir, tmp_path):

@@ -1,5 +1,7 @@
 """Diagnostics of agents on fixed transitions."""
 
+import itertools
+
 import gin
 import numpy as np
 import pytest
@@ -24,36 +26,27 @@ EVERYTHING = VALUES | FEATURES | LOSS | ALWAYS | {'td_error'}
 def dqn_in_numpy(agent, rows):
   """Returns what a DQN should have, from its weights and rows of the log."""
   store = agent._replay.memory.sampler.store
-  variables = cartpole.values(agent)
-
-  def layers(network):
-    arrays = [
-      array
-      for name, array in variables.items()
-      if name.startswith(network) and 'Adam' not in name
-    ]
-    return [*zip(arrays[::2], arrays[1::2], strict=True)]
-
-  states, following = (
-    np.array([store.frames(np.array([row])).ravel() for row in some])
-    for some in (rows, np.minimum(rows + 1, store.rows - 1))
+  networks = agent.networks['online'], agent.targets['online']
+  layers, target_layers = (
+    [*zip(arrays[::2], arrays[1::2], strict=True)]
+    for arrays in agent._sess.run([network.weights for network in networks])
   )
-  online, after = (
-    equations.forward(layers('Online'), some) for some in (states, following)
+  following = np.minimum(rows + 1, store.rows - 1)
+  states, next_states = (
+    store.frames(some).reshape(len(rows), 4) for some in (rows, following)
   )
-  target_q = equations.forward(layers('Target'), following).outputs
+  online = equations.forward(layers, states)
+  after = equations.forward(layers, next_states)
+  target_q = equations.forward(target_layers, next_states).outputs
   q, actions, gamma = online.outputs, store.action[rows], cartpole.GAMMA
-  terminals = np.isin(rows, store.ends)
+  ends = np.isin(np.arange(store.rows), store.ends)
   transitions = equations.Transitions(
-    actions, store.reward[rows], terminals, gamma
+    actions, store.reward[rows], ends[rows], gamma
   )
   loss = equations.dqn(q, target_q, transitions)
-  gradient = equations.backward(layers('Online'), online, loss.gradient)
+  gradient = equations.backward(layers, online, loss.gradient)
   returns = [
-    equations.n_step(
-      store.reward, np.isin(range(90), store.ends), row, 90, gamma
-    )[0]
-    for row in rows
+    equations.n_step(store.reward, ends, row, 90, gamma)[0] for row in rows
   ]
   errors = [
     transitions.target(i, max(target_q[i])) - q[i, action]
@@ -67,13 +60,9 @@ def dqn_in_numpy(agent, rows):
     'td_error': np.mean(np.abs(errors)),
     'greedy_is_logged': np.mean(q.argmax(axis=1) == actions),
     'loss': loss.value,
-    'gradient_norm': norm(gradient),
-    'weight_norm': norm(layers('Online')),
+    'gradient_norm': diagnostics.global_norm(itertools.chain(*gradient)),
+    'weight_norm': diagnostics.global_norm(itertools.chain(*layers)),
   }
-
-
-def norm(layers):
-  return sum((array**2).sum() for pair in layers for array in pair) ** 0.5
 
 
 def test_a_dqn_has_the_diagnostics_of_its_equations(shared_agents):
@@ -165,10 +154,7 @@ class Hidden(tf.keras.Model):
     ({'class_': Loss}, EVERYTHING - {'td_error'} | {'loss_Highest'}),
     ({'class_': Cloning}, FEATURES | LOSS | ALWAYS | {'loss_Highest'}),
     ({'class_': OwnTraining}, VALUES | FEATURES | ALWAYS),
-    (
-      {'class_': update_loop_test.DopamineAgent},
-      VALUES | FEATURES | ALWAYS,
-    ),
+    ({'class_': update_loop_test.DopamineAgent}, VALUES | FEATURES | ALWAYS),
     ({'class_': OwnActing}, EVERYTHING - {'greedy_is_logged'}),
     ({'network': Hidden}, EVERYTHING - FEATURES),
   ],
