@@ -18,72 +18,6 @@ TESTED = [
 ]
 TOLERANCE = 1e-5
 
-# --- the equations ------------------------------------------------------------
-
-
-def numeric_gradient(function, x, epsilon=1e-6):
-  """Returns the central differences of a scalar function of x, float64."""
-  gradient = np.zeros_like(x)
-  for i in np.ndindex(x.shape):
-    change = np.zeros_like(x)
-    change[i] = epsilon
-    difference = function(x + change) - function(x - change)
-    gradient[i] = difference / (2 * epsilon)
-  assert np.abs(gradient).max() > 0.01
-  return gradient
-
-
-@pytest.mark.parametrize(
-  ('equation', 'estimates', 'terms'),
-  [
-    (equations.dqn, (), {}),
-    (equations.ensemble_dqn, (4,), {}),
-    (equations.averaged_ensemble_dqn, (4,), {}),
-    (
-      equations.rem,
-      (4,),
-      {'mixtures': np.array([[1, 3, 4, 2], [3, 1, 1, 5]]).T},
-    ),
-    (equations.qr_dqn, (5,), {'kappa': 0}),
-    (equations.c51, (6,), {'support': np.linspace(-2, 2, 6)}),
-  ],
-)
-def test_gradients_are_those_of_the_losses(equation, estimates, terms):
-  q, target_q = np.random.default_rng(2).normal(0, 2, (2, 7, 3, *estimates))
-  batch = correctness.make_batch(batch_size=7)
-  transitions = equations.Transitions(
-    batch.actions, np.float64(batch.rewards), batch.terminals, 0.81
-  )
-  np.testing.assert_allclose(
-    equation(q, target_q, transitions, **terms).gradient,
-    numeric_gradient(
-      lambda q: equation(q, target_q, transitions, **terms).value, q
-    ),
-    atol=1e-8,
-  )
-
-
-def test_gradients_of_the_network_are_those_of_its_outputs():
-  random = np.random.default_rng(3)
-  layers = [
-    [random.normal(size=shape), random.normal(size=shape[1])]
-    for shape in ((4, 5), (5, 6), (6, 3))
-  ]
-  states, weights = random.uniform(-1, 1, (7, 4)), random.normal(size=(7, 3))
-  activations = equations.forward(layers, states)
-  gradients = equations.backward(layers, activations, weights)
-  for i, layer in enumerate(layers):
-    for j in range(2):
-
-      def value(array, layer=layer, j=j):
-        before, layer[j] = layer[j], array
-        total = np.sum(weights * equations.forward(layers, states).outputs)
-        layer[j] = before
-        return total
-
-      expected = numeric_gradient(value, layer[j])
-      np.testing.assert_allclose(gradients[i][j], expected, atol=1e-7)
-
 
 def test_losses_by_hand():
   # Errors 2 - 0.5 = 1.5 and, without bootstrap, 0.5 - 0.7 = -0.2.
@@ -103,8 +37,6 @@ def test_losses_by_hand():
   )
   np.testing.assert_allclose(projected, [0.1, 0.15, 0.05 + 0.3 + 0.4])
 
-
-# --- the agents ---------------------------------------------------------------
 
 # Built once, for several tests.
 run_agent = functools.cache(correctness.run_agent)

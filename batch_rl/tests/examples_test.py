@@ -16,13 +16,7 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks, run_statistics
 from batch_rl.fixed_replay import train
 from batch_rl.report import run_results
-from batch_rl.tests import (
-  cartpole,
-  learning_test,
-  programs,
-  shards,
-  user_code,
-)
+from batch_rl.tests import cartpole, learning_test, programs, shards, user_code
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 SHORT = (

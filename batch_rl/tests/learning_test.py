@@ -86,6 +86,17 @@ ONLINE = """
 """
 
 
+def offline_dqn(*bindings):
+  """Returns gin bindings of an offline DQN, formatted as the further `bindings`."""
+  text = '\n'.join((EVERYWHERE, LEARNER, NETWORKS['dqn'], *bindings))
+  return text.format(
+    runner='FixedReplayRunner',
+    create_agent='create_offline_agent',
+    agent='FixedReplayDQNAgent',
+    name='dqn',
+  )
+
+
 def run_gin(runner_class, create_agent, base_dir, text):
   """Runs all iterations with gin bindings; returns the runner."""
   gin.clear_config()

@@ -173,7 +173,10 @@ def compare(name):
     batch = minibatch(BATCHES[k], correctness.STEPS[k])
     value = loss(offline_equations.Networks(weights), batch, ACTIONS)
     expected = gradient(loss, weights, batch)
-    note = functools.partial(_note, errors)
+
+    def note(name, error):
+      errors[name] = max(error, errors.get(name, 0))
+
     note('loss', abs(found - value) / abs(value))
     for n, optimizer in optimizers.items():
       note('gradient', largest(gradients[n], expected[n]))
@@ -186,7 +189,3 @@ def compare(name):
       )
       note(f'step {k + 1}', largest(*changes))
   return errors
-
-
-def _note(errors, name, error):
-  errors[name] = max(error, errors.get(name, 0))

@@ -308,20 +308,25 @@ def two_hot(networks, batch, actions, atoms=51, vmax=10.0):
   )
 
 
+def histogram(y, edges, ratio=0.75):
+  """Farebrother et al., 2024, Section 3.1: a Gaussian's mass in each bin."""
+  sigma = ratio * (edges[1] - edges[0])
+  y = min(max(y, edges[0]), edges[-1])
+  phi = [math.erf((edge - y) / (sigma * math.sqrt(2))) for edge in edges]
+  return np.diff(phi) / (phi[-1] - phi[0])
+
+
 def hl_gauss(
   networks, batch, actions, bins=51, vmax=10.0, ratio=0.75, is_double=False
 ):
-  """Farebrother et al., 2024, Section 3.1: a Gaussian's mass in each bin."""
+  """Cross-entropy with the `histogram` of the target."""
   edges = np.linspace(-vmax, vmax, bins + 1)
-  sigma = ratio * 2 * vmax / bins
-
-  def labels(y):
-    y = min(max(y, -vmax), vmax)
-    phi = [math.erf((edge - y) / (sigma * math.sqrt(2))) for edge in edges]
-    return np.diff(phi) / (phi[-1] - phi[0])
-
   support = (edges[1:] + edges[:-1]) / 2
-  return _classification(networks, batch, actions, support, labels, is_double)
+  return _classification(
+    *(networks, batch, actions, support),
+    lambda y: histogram(y, edges, ratio),
+    is_double,
+  )
 
 
 def hl_gauss_cql(networks, batch, actions):

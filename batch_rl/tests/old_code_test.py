@@ -21,6 +21,7 @@ from batch_rl.multi_head import (
 )
 from batch_rl.multi_head import multi_head_dqn_agent as multi_head
 from batch_rl.tests import cartpole, programs, shards
+from batch_rl.tests.known_runs import assert_same
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 OutOfGraphReplayBuffer = circular_replay_buffer.OutOfGraphReplayBuffer
@@ -49,12 +50,6 @@ def load(data_dir, suffix=None, class_=FixedReplayBuffer, **kwargs):
     replay_capacity=CAPACITY,
     **kwargs,
   )
-
-
-def assert_same(batch, expected):
-  for ours, theirs in zip(batch, expected, strict=True):
-    assert ours.dtype == theirs.dtype
-    np.testing.assert_array_equal(ours, theirs)
 
 
 # --- buffers -------------------------------------------------------------------
@@ -126,11 +121,17 @@ class Fork(FixedReplayBuffer):
     self._loaded_buffers = self._num_replay_buffers > 0
 
 
-class ForkOfDopamines(Fork):
+class LoadsDopamines(FixedReplayBuffer):
+  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
+
   def _load_buffer(self, suffix):
     memory = OutOfGraphReplayBuffer(*self._args, **self._kwargs)
     memory.load(self._data_dir, suffix)
     return memory
+
+
+class ForkOfDopamines(Fork, LoadsDopamines):
+  pass
 
 
 @pytest.mark.parametrize('class_', [Fork, ForkOfDopamines])

@@ -53,21 +53,11 @@ def run(runner_class, directory, iterations):
   """Runs iterations of 40 steps; returns the runner and the weights."""
   if not (directory / 'log').exists():
     cartpole.write_log(directory / 'log')
-  text = '\n'.join(
-    (
-      learning_test.EVERYWHERE,
-      learning_test.LEARNER,
-      learning_test.NETWORKS['dqn'],
-      '{agent}.update_period = 4',
-      '{runner}.training_steps = 40',
-      '{runner}.evaluation_steps = 20',
-      'run_seed.seed = 3',
-    )
-  ).format(
-    runner='FixedReplayRunner',
-    create_agent='create_offline_agent',
-    name='dqn',
-    agent='FixedReplayDQNAgent',
+  text = learning_test.offline_dqn(
+    '{agent}.update_period = 4',
+    '{runner}.training_steps = 40',
+    '{runner}.evaluation_steps = 20',
+    'run_seed.seed = 3',
   )
   gin.clear_config()
   command_line.load_gin([], [text])

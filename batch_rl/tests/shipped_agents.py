@@ -137,8 +137,7 @@ OFFLINE = {
     'FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL, 'DR3.weight': 0.03}
   ),
   'bcq': Shipped(
-    'FixedReplayDQNAgent',
-    {**ADAM, 'Imitation.weight': 1.0, 'threshold': 0.3},
+    'FixedReplayDQNAgent', {**ADAM, 'Imitation.weight': 1.0, 'threshold': 0.3}
   ),
   'dr3': Shipped('FixedReplayDQNAgent', {**ADAM, 'DR3.weight': 0.03}),
   'munchausen_dqn': Shipped('FixedReplayDQNAgent', {**ADAM, **MUNCHAUSEN}),

@@ -78,6 +78,9 @@ def test_it_may_have_a_loss_and_another_network(make_agent):
   list(agent.train_steps(1))
   assert scopes_changed(agent, 5) == {'value'}
   assert scopes_changed(agent, 1) == {'value_target'}
+  networks = agent.networks['value'], agent.targets['value']
+  copied, copy = agent._sess.run([network.weights[0] for network in networks])
+  np.testing.assert_array_equal(copied, copy)
 
 
 def test_it_has_one_policy(make_agent):

@@ -28,9 +28,7 @@ class Penalised(OfflineDQN):
 def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   """Noise is the same however many updates run at once, and after a resume."""
   agent = make_agent(
-    class_=Penalised,
-    summary_writer=str(tmp_path),
-    summary_writing_frequency=12,
+    class_=Penalised, summary_writer=str(tmp_path), summary_writing_frequency=12
   )
   first_values, found = cartpole.values(agent), []
   for updates_per_run in (1, 5):

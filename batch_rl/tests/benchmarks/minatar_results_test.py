@@ -1,6 +1,5 @@
 """The table and figure of the evidence on MinAtar, from made-up runs."""
 
-import csv
 import shutil
 
 import numpy as np
@@ -83,12 +82,10 @@ def test_results(work_dir):
     'DQN (Adam), all',
     'DQN (Adam), first_trajectories(0.2)',
   ]
-  with open(work_dir / 'out' / 'evaluations.csv') as file:
-    evaluations = list(csv.DictReader(file))
+  evaluations = made_up_runs.read_csv(work_dir / 'out/evaluations.csv')
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
   assert [row['updates'] for row in evaluations[:3]] == ['100', '200', '300']
-  with open(work_dir / 'out' / 'data.csv') as file:
-    data, _ = csv.DictReader(file)
+  data, _ = made_up_runs.read_csv(work_dir / 'out/data.csv')
   assert (data['game'], data['run'], data['agent_steps']) == (GAME, '1', '20')
   assert (data['episodes'], data['mean_return']) == ('4', '5.0')
   assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0

@@ -17,9 +17,7 @@ from benchmarks.mutants import calls, edits
     ('x = not (a)', ['x =  (a)']),
     (
       'def f(a: A | B):\n  "1 + 1"\n  return a',
-      [
-        'def f(a: A | B):\n  "1 + 1"\n  return None',
-      ],
+      ['def f(a: A | B):\n  "1 + 1"\n  return None'],
     ),
     ('f(a, b)', ['f(b, a)', 'pass']),
     (

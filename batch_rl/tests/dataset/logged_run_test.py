@@ -1,11 +1,10 @@
 """Runs opened by their folders."""
 
-import numpy as np
 import pytest
 
 from batch_rl import dataset
 from batch_rl.dataset.store import store as store_lib
-from batch_rl.tests import shards
+from batch_rl.tests import known_runs, shards
 
 
 @pytest.fixture(scope='module')
@@ -31,8 +30,7 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
       run = dataset.open(str(directory), **options)
       batch = run.transitions(2, seed=1).batch(0, 8)
       expected = expected or batch
-      for array, other in zip(batch, expected, strict=True):
-        np.testing.assert_array_equal(array, other)
+      known_runs.assert_same(batch, expected)
 
   assert dataset.open(run_dir, shards=[1]).store.suffixes == [1]
   cache = tmp_path / 'no cache'

@@ -65,9 +65,6 @@ def test_copies_to_the_host_are_waited_for(store, monkeypatch):  # noqa: F811
   assert waits == {'cpu': True, 'cuda': False}
 
 
-# --- worker processes --------------------------------------------------------
-
-
 def test_workers_share_the_batches_in_order(store):  # noqa: F811
   """Each epoch has new processes, and none has the same number of batches."""
   source = streams.transitions(store)

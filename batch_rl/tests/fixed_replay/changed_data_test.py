@@ -41,15 +41,7 @@ def make_runner(
 ):
   """Returns a runner on two shards, in the current graph."""
   gin.clear_config()
-  names = {
-    'runner': 'FixedReplayRunner',
-    'create_agent': 'create_offline_agent',
-    'name': 'dqn',
-    'agent': 'FixedReplayDQNAgent',
-  }
-  templates = learning_test.EVERYWHERE, learning_test.LEARNER
-  bindings = [template.format(**names) for template in templates]
-  bindings += [learning_test.NETWORKS['dqn'].format(**names), BINDINGS]
+  bindings = [learning_test.offline_dqn(BINDINGS)]
   bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
   bindings += [f'FixedReplayRunner.num_iterations = {iterations}']
   command_line.load_gin([], bindings)

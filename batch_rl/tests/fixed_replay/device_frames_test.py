@@ -1,6 +1,7 @@
 """Frames in the device's memory: places, the same batches, and refusals."""
 
 import contextlib
+import functools
 import logging
 import time
 import unittest.mock
@@ -24,10 +25,12 @@ from batch_rl.tests import (
   cartpole,
   known_runs,
   observations,
+  old_code_test,
   ring_logs,
   shards,
 )
 from batch_rl.tests.dataset.checks import run_files
+from batch_rl.tests.fixed_replay import update_loop_test
 from batch_rl.utils import machine
 
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
@@ -85,13 +88,13 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
 
 
 @contextlib.contextmanager
-def make_replay(data_dir, kind='planes', class_=Wrapped, suffix=None, **kwargs):
+def make_replay(data_dir, kind='planes', suffix=None, **kwargs):
   """Yields a replay in a graph of its own, and a session."""
   shape, dtype = observations.KINDS[kind]
   arguments = str(data_dir), suffix, shape, kwargs.pop('stack_size', 3)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     yield (
-      class_(
+      Wrapped(
         *arguments, observation_dtype=dtype, batch_size=16, seed=5, **kwargs
       ),
       session,
@@ -219,31 +222,9 @@ def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
 
 
 def test_frames_stay_on_the_agents_device(log_dir, monkeypatch):
-  """Two CPU devices stand in for a CPU and a GPU."""
-  new_session, device = tf.compat.v1.Session, tf.device
-
-  def session(target, config, **kwargs):
-    config.device_count['CPU'] = 2
-    config.allow_soft_placement = False
-    return new_session(target, config=config, **kwargs)
-
-  monkeypatch.setattr(tf.compat.v1, 'Session', session)
-  monkeypatch.setattr(
-    tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
-  )
   gin.bind_parameter(f'{MEMORY}.frames_on_device', True)
-  agent = cartpole.build_offline_agent('dqn', log_dir, tf_device='/cpu:1')
-  metadata = tf.compat.v1.RunMetadata()
-  agent._sess.run(
-    agent._loop._results,
-    {agent._loop._first_step: 0, agent._loop._end: 30},
-    options=tf.compat.v1.RunOptions(output_partition_graphs=True),
-    run_metadata=metadata,
-  )
-  _, accelerator = sorted(
-    metadata.partition_graphs, key=lambda graph: graph.node[0].device
-  )
-  assert accelerator.node[0].device.endswith('CPU:1')
+  build = functools.partial(cartpole.build_offline_agent, 'dqn', log_dir)
+  *_, accelerator = update_loop_test.run_on_two_devices(monkeypatch, build)
   (frames,) = [n for n in accelerator.node if n.name == 'frames']
   assert frames.op == 'VarHandleOp'
   sent = [n.input[0] for n in accelerator.node if n.op == '_Send']
@@ -340,21 +321,12 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   frames.check(10**12)
 
 
-def test_memories_loaded_by_a_subclass_are_refused(logs):
-  class Uncompressed(fixed_replay_buffer.FixedReplayBuffer):
-    def _load_buffer(self, suffix):
-      raise AssertionError('loaded')
-
-  class WrappedUncompressed(Wrapped):
-    memory_class = Uncompressed
-
+def test_memories_loaded_by_a_subclass_are_refused(logs, monkeypatch):
+  loads = old_code_test.LoadsDopamines
+  monkeypatch.setattr(Wrapped, 'memory_class', loads)
+  monkeypatch.setattr(loads, '_load_buffer', pytest.fail)
   with pytest.raises(ValueError, match='so frames_on_device would have no eff'):
-    batches(
-      logs['planes'],
-      'planes',
-      class_=WrappedUncompressed,
-      frames_on_device=True,
-    )
+    batches(logs['planes'], 'planes', frames_on_device=True)
 
 
 def test_damage_ends_in_one_line(log_dir, tmp_path):

@@ -32,33 +32,6 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
   )
 
 
-@pytest.mark.parametrize('horizon', [1, 3])
-@pytest.mark.parametrize('suffix', [0, 1, 2])
-def test_batches_equal_dopamines_for_the_same_indices(
-  tmp_path, suffix, horizon
-):
-  shards.write_run(tmp_path, [31, 44, 60, 17], capacity=60)
-  settings_ = dict(update_horizon=horizon, gamma=0.9)
-  dopamine = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (2, 2), 4, 60, 8, **settings_
-  )
-  dopamine.load(str(tmp_path), suffix)
-  ours = load(tmp_path, suffix, **settings_)
-  # Row 59 is the shard's oldest, or was not logged.
-  rows = [*filter(dopamine.is_valid_transition, range(59 - horizon))]
-  assert len(rows) > 10
-  theirs = dopamine.sample_transition_batch(len(rows), rows)
-  for element, a, b in zip(
-    ours.get_transition_elements(len(rows)),
-    ours.sample_transition_batch(len(rows), rows),
-    theirs,
-    strict=True,
-  ):
-    np.testing.assert_array_equal(a, b, err_msg=element.name)
-    assert (a.dtype, a.shape) == (b.dtype, b.shape), element.name
-    assert a.dtype == element.type and a.shape == tuple(element.shape)
-
-
 @pytest.mark.parametrize(
   ('shape', 'dtype'), [((84, 84), np.uint8), ((2, 2), np.float64)]
 )

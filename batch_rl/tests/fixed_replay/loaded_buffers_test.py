@@ -20,6 +20,7 @@ from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
 )
 from batch_rl.tests import known_runs, shards
+from batch_rl.tests.old_code_test import LoadsDopamines
 
 CAPACITY = 50
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
@@ -143,17 +144,6 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   buffer = make_buffer(LoadsDopamines, tmp_path, stack_size=1)
   assert buffer.valid_indices().tolist() == list(range(39))
   assert buffer.action_range() == (0, 3)
-
-
-# --- subclasses that load memories by themselves -------------------------------------
-
-
-class LoadsDopamines(fixed_replay_buffer.FixedReplayBuffer):
-  """As `dopamine.labs.offline_rl.fixed_replay.JaxFixedReplayBuffer`."""
-
-  def _load_buffer(self, suffix):
-    _, stack_size, capacity, _, horizon = self._args
-    return load(self._data_dir, suffix, capacity, stack_size, horizon)
 
 
 def make_buffer(class_, directory, stack_size=4, horizon=1, **kwargs):

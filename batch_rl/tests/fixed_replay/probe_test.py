@@ -1,17 +1,18 @@
 """Diagnostics of agents on fixed transitions."""
 
+import itertools
+
 import gin
 import numpy as np
 import pytest
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
-from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.agents import diagnostics
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import probe
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.tests import cartpole, equations
+from batch_rl.tests import cartpole, equations, old_code_test
 from batch_rl.tests.fixed_replay import update_loop_test
 
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
@@ -25,60 +26,43 @@ EVERYTHING = VALUES | FEATURES | LOSS | ALWAYS | {'td_error'}
 def dqn_in_numpy(agent, rows):
   """Returns what a DQN should have, from its weights and rows of the log."""
   store = agent._replay.memory.sampler.store
-  variables = cartpole.values(agent)
-
-  def layers(network):
-    arrays = [
-      array
-      for name, array in variables.items()
-      if name.startswith(network) and 'Adam' not in name
-    ]
-    return [*zip(arrays[::2], arrays[1::2], strict=True)]
-
-  states, following = (
-    np.array([store.frames(np.array([row])).ravel() for row in some])
-    for some in (rows, np.minimum(rows + 1, store.rows - 1))
+  networks = agent.networks['online'], agent.targets['online']
+  layers, target_layers = (
+    [*zip(arrays[::2], arrays[1::2], strict=True)]
+    for arrays in agent._sess.run([network.weights for network in networks])
   )
-  online, after = (
-    equations.forward(layers('Online'), some) for some in (states, following)
+  following = np.minimum(rows + 1, store.rows - 1)
+  states, next_states = (
+    store.frames(some).reshape(len(rows), 4) for some in (rows, following)
   )
-  target_q = equations.forward(layers('Target'), following).outputs
+  online = equations.forward(layers, states)
+  after = equations.forward(layers, next_states)
+  target_q = equations.forward(target_layers, next_states).outputs
   q, actions, gamma = online.outputs, store.action[rows], cartpole.GAMMA
-  terminals = np.isin(rows, store.ends)
+  ends = np.isin(np.arange(store.rows), store.ends)
   transitions = equations.Transitions(
-    actions, store.reward[rows], terminals, gamma
+    actions, store.reward[rows], ends[rows], gamma
   )
   loss = equations.dqn(q, target_q, transitions)
-  gradient = equations.backward(layers('Online'), online, loss.gradient)
-  logged = [q[i, action] for i, action in enumerate(actions)]
+  gradient = equations.backward(layers, online, loss.gradient)
   returns = [
-    equations.n_step(
-      store.reward, np.isin(range(90), store.ends), row, 90, gamma
-    )[0]
-    for row in rows
+    equations.n_step(store.reward, ends, row, 90, gamma)[0] for row in rows
   ]
   errors = [
-    transitions.target(i, max(target_q[i])) - logged[i]
-    for i in range(len(rows))
+    transitions.target(i, max(target_q[i])) - q[i, action]
+    for i, action in enumerate(actions)
   ]
   features, next_features = (np.maximum(x.sums[-1], 0) for x in (online, after))
-  found = diagnostics.of_features(features, next_features)
-  return found | {
-    'q_logged': np.mean(logged),
-    'q_max': np.mean([max(values) for values in q]),
-    'q_gap': np.mean([max(values) for values in q]) - np.mean(logged),
-    'return_to_go': np.mean(returns),
-    'overestimation': np.mean(logged) - np.mean(returns),
+  known = np.ones(len(rows), bool)
+  return {
+    **diagnostics.of_features(features, next_features),
+    **diagnostics.of_values(q, actions, np.array(returns), known),
     'td_error': np.mean(np.abs(errors)),
     'greedy_is_logged': np.mean(q.argmax(axis=1) == actions),
     'loss': loss.value,
-    'gradient_norm': norm(gradient),
-    'weight_norm': norm(layers('Online')),
+    'gradient_norm': diagnostics.global_norm(itertools.chain(*gradient)),
+    'weight_norm': diagnostics.global_norm(itertools.chain(*layers)),
   }
-
-
-def norm(layers):
-  return sum((array**2).sum() for pair in layers for array in pair) ** 0.5
 
 
 def test_a_dqn_has_the_diagnostics_of_its_equations(shared_agents):
@@ -170,10 +154,7 @@ class Hidden(tf.keras.Model):
     ({'class_': Loss}, EVERYTHING - {'td_error'} | {'loss_Highest'}),
     ({'class_': Cloning}, FEATURES | LOSS | ALWAYS | {'loss_Highest'}),
     ({'class_': OwnTraining}, VALUES | FEATURES | ALWAYS),
-    (
-      {'class_': update_loop_test.DopamineAgent},
-      VALUES | FEATURES | ALWAYS,
-    ),
+    ({'class_': update_loop_test.DopamineAgent}, VALUES | FEATURES | ALWAYS),
     ({'class_': OwnActing}, EVERYTHING - {'greedy_is_logged'}),
     ({'network': Hidden}, EVERYTHING - FEATURES),
   ],
@@ -187,20 +168,9 @@ def test_what_an_agent_does_not_have_is_left_out(
   assert np.isfinite([*found.values()]).all()
 
 
-class Loading(fixed_replay_buffer.FixedReplayBuffer):
-  """Loads Dopamine's memories by itself."""
-
-  def _load_buffer(self, suffix):
-    memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-      *self._args, **self._kwargs
-    )
-    memory.load(self._data_dir, suffix)
-    return memory
-
-
 def test_memories_of_a_subclass_have_no_returns(make_agent, monkeypatch):
   wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
-  monkeypatch.setattr(wrapped, 'memory_class', Loading)
+  monkeypatch.setattr(wrapped, 'memory_class', old_code_test.LoadsDopamines)
   agent, again = make_agent(), make_agent()
   found = probe.Probe(agent, 32).measure()
   assert found.keys() == EVERYTHING - {'return_to_go', 'overestimation'}

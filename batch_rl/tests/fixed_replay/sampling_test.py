@@ -125,9 +125,6 @@ def test_an_unknown_column_is_refused_with_the_known_ones():
     Wrapped('missing', None, (2, 2), 4, columns=('returns',))
 
 
-# --- incoming shards ---------------------------------------------------------
-
-
 @pytest.mark.parametrize('num_buffers', [None, 2])
 def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   """Otherwise early batches would see a part of the data."""
@@ -142,12 +139,7 @@ def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   buffer._store.wait()
   assert num_buffers or buffer.add_count == sum(LENGTHS)
   buffer.reseed(1)
-  again = buffer.sample_transition_batch()
-  for array, other in zip(first, again, strict=True):
-    np.testing.assert_array_equal(array, other)
-
-
-# --- subsets ------------------------------------------------------------------
+  known_runs.assert_same(first, buffer.sample_transition_batch())
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,6 @@ from batch_rl.tests import cartpole
 OFFLINE_DQN = cartpole.OFFLINE_CLASSES['dqn']
 
 
-@pytest.fixture
-def make_agent(log_dir):
-  """Returns a function that builds an agent with the settings of the shared ones."""
-
-  def make(name='dqn', **kwargs):
-    settings = {**cartpole.SHARED_SETTINGS, **kwargs}
-    return cartpole.build_offline_agent(name, log_dir, **settings)
-
-  return make
-
-
 def in_pieces(agent):
   """Trains for numbers of steps, most of them not multiples of a period."""
   return [loss for steps in (50, 7, 1, 30) for loss in agent.train_steps(steps)]
@@ -76,23 +65,23 @@ def test_the_train_op_does_one_update(shared_agents):
   assert_same_results(([], cartpole.values(agent)), ([], expected))
 
 
-def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
-  """Two CPU devices stand in for a CPU and a GPU.
+def run_on_two_devices(monkeypatch, build):
+  """Runs a loop of updates; two CPU devices stand in for a CPU and a GPU.
 
-  Within the loop, nothing goes back to the host. Batches are sent ahead, so a loop
-  variable holds them on the device.
+  Returns the results of the loop, and the graphs of host and accelerator.
   """
   new_session, device = tf.compat.v1.Session, tf.device
 
   def session(target, config, **kwargs):
     config.device_count['CPU'] = 2
+    config.allow_soft_placement = False
     return new_session(target, config=config, **kwargs)
 
   monkeypatch.setattr(tf.compat.v1, 'Session', session)
   monkeypatch.setattr(
     tf, 'device', lambda n: device('/cpu:0' if n == '/cpu:*' else n)
   )
-  agent = make_agent(tf_device='/cpu:1')
+  agent = build(tf_device='/cpu:1')
   metadata = tf.compat.v1.RunMetadata()
   scalars, _ = agent._sess.run(
     agent._loop._results,
@@ -100,11 +89,20 @@ def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
     options=tf.compat.v1.RunOptions(output_partition_graphs=True),
     run_metadata=metadata,
   )
-  assert np.isfinite(scalars).all() and len(scalars) == 8
   host, accelerator = sorted(
     metadata.partition_graphs, key=lambda graph: graph.node[0].device
   )
   assert accelerator.node[0].device.endswith('CPU:1')
+  return scalars, host, accelerator
+
+
+def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
+  """Within the loop, nothing goes back to the host.
+
+  Batches are sent ahead, so a loop variable holds them on the device.
+  """
+  scalars, host, accelerator = run_on_two_devices(monkeypatch, make_agent)
+  assert np.isfinite(scalars).all() and len(scalars) == 8
   assert 'StatefulPartitionedCall' in [node.op for node in accelerator.node]
   sent = [node.input[0] for node in accelerator.node if node.op == '_Send']
   assert len(sent) == 1 and not sent[0].startswith('while/')  # the losses

@@ -1,5 +1,4 @@
 import gin
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -38,12 +37,3 @@ def test_a_size_that_the_agent_sets_cannot_be_bound():
   ):
     with pytest.raises(ValueError, match='num_'):
       gin.parse_config(binding)
-
-
-def test_columns_of_the_matrix_are_normalised_uniform_draws(evaluate):
-  # Three U(0, 1) draws over their sum: the largest share exceeds 1/2 where one
-  # draw exceeds the sum of the two others, which has probability 3 / 6. (For a
-  # uniform point of the simplex it would be 3 / 4.)
-  matrix = evaluate(atari_helpers.random_stochastic_matrix(3, 20000, (1, 0)))
-  np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-5)
-  assert (matrix.max(axis=0) > 0.5).mean() == pytest.approx(0.5, abs=0.015)

@@ -23,11 +23,7 @@ def make_agent():
     )
     with cartpole.small_layers():
       return test_class(
-        None,
-        num_actions,
-        **cartpole.OBSERVATION,
-        epsilon_eval=0.0,
-        **kwargs,
+        None, num_actions, **cartpole.OBSERVATION, epsilon_eval=0.0, **kwargs
       )
 
   return make

@@ -1,7 +1,6 @@
 """`python -m batch_rl.report`, from run directories to the files of a report."""
 
 import contextlib
-import csv
 import io
 import itertools
 import json
@@ -17,6 +16,7 @@ from PIL import Image
 from batch_rl.report import __main__ as report
 from batch_rl.report import normalisation, plots
 from batch_rl.tests.report import made_up_runs
+from batch_rl.tests.report.made_up_runs import read_csv
 from batch_rl.utils import staging_directory
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
@@ -79,11 +79,6 @@ def many_runs(tmp_path_factory):
   return output.getvalue(), out
 
 
-def rows(path):
-  with path.open(newline='') as file:
-    return list(csv.DictReader(file))
-
-
 def test_excluded_runs_are_printed_with_their_reason(many_runs):
   text, out = many_runs
   for reason in (
@@ -93,7 +88,7 @@ def test_excluded_runs_are_printed_with_their_reason(many_runs):
     'Rainbow lacks 1 of 2 games',
   ):
     assert reason in text
-  left_out = [row for row in rows(out / 'runs.csv') if row['left_out']]
+  left_out = [row for row in read_csv(out / 'runs.csv') if row['left_out']]
   names = {os.path.basename(row['directory']) for row in left_out}
   assert names == {'half', 'nan', 'empty'}
   assert not any(row['method'] for row in left_out)
@@ -102,7 +97,7 @@ def test_excluded_runs_are_printed_with_their_reason(many_runs):
 def test_scores(many_runs):
   _, out = many_runs
   final, best = (
-    {(row['method'], row['game']): row for row in rows(path)}
+    {(row['method'], row['game']): row for row in read_csv(path)}
     for path in (out / 'scores_final.csv', out / 'scores_best.csv')
   )
   pong = final['REM', 'Pong']
@@ -202,34 +197,32 @@ def test_games_and_iterations_can_be_chosen(run, tmp_path):
   write_runs(tmp_path / 'runs')
   code, text, out = run('--games=Pong', '--iterations=1', '--agents=^DQN')
   assert code == 0 and 'Breakout' not in text
-  scores = rows(out / 'scores_final.csv')
+  scores = read_csv(out / 'scores_final.csv')
   [dqn] = [row for row in scores if row['method'] == 'DQN (Adam)']
   assert dqn['runs'] == '3'  # Including the run under way.
   assert float(dqn['mean']) == pytest.approx((1.0 + 1.0 + 3.0) / 3)
 
 
 def test_published_scores_are_beside_those_of_the_same_data(run, tmp_path):
-  runs = tmp_path / 'runs'
-  made_up_runs.write(
-    runs / 'a', [3.0], 'CQL', subset='random_trajectories(0.01)'
-  )
-  made_up_runs.write(
-    runs / 'b', [3.0], 'CQL', subset='random_trajectories(0.3)'
-  )
+  subsets = 'random_trajectories(0.01)', 'random_trajectories(0.3)'
+  for subset in (*subsets, 'best_trajectories(0.01)'):
+    made_up_runs.write(tmp_path / 'runs' / subset, [3.0], 'CQL', subset=subset)
   code, text, out = run('--normaliser=gamer')
   assert code == 0 and 'd3rlpy-benchmarks (github.com' in text
   page = (out / 'index.html').read_text()
   assert page.count('Published scores') == page.count('CQL (QR-DQN)') // 2 == 1
-  sources = {r['source'] for r in rows(out / 'published.csv') if r['method']}
+  sources = {
+    r['source'] for r in read_csv(out / 'published.csv') if r['method']
+  }
   assert sources == {'d3rlpy-benchmarks', 'Chen et al., 2021'}
   (found,) = {
     float(row['value'])
-    for row in rows(out / 'aggregates.csv')
+    for row in read_csv(out / 'aggregates.csv')
     if (row['normaliser'], row['metric']) == ('gamer', 'Mean')
   }
   assert found == pytest.approx(100 * (3 + 21) / (15 + 21))
   assert (out / 'plots' / 'efficiency_final_gamer.png').exists()
-  assert run('--agents=0.3')[0] == 0
+  assert run('--agents=best|0.3')[0] == 0
   assert 'Published' not in (out / 'index.html').read_text()
 
 
@@ -240,7 +233,7 @@ def test_one_damaged_file_leaves_out_its_run(run, tmp_path):
   code, text, out = run()
   (line,) = [line for line in text.splitlines() if str(path) in line]
   assert code == 0 and line.startswith('Left out: ') and 'is damaged' in line
-  assert len(rows(out / 'scores_final.csv')) > 0
+  assert len(read_csv(out / 'scores_final.csv')) > 0
   assert f'{path} is damaged' in (out / 'index.html').read_text()
   (tmp_path / 'runs' / 'a' / 'run.json').write_text('[]')
   code, text, _ = run()

@@ -1,6 +1,5 @@
 """Normalised scores: the values, the formulas, and the measurement of random play."""
 
-import csv
 import dataclasses
 import hashlib
 
@@ -10,6 +9,7 @@ import pytest
 from batch_rl.atari import roms
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
+from batch_rl.tests.report.made_up_runs import read_csv
 from benchmarks import minatar_scores, random_scores
 
 # Scores name the version, so a changed value needs a new one. Tests of single values
@@ -22,11 +22,6 @@ MINATAR_HASHES = {
   '1': '0322a2f70043f047a0bad0dc86d73d52df8b1633dfade191b7cf058555056ab3',
   '2': '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690',
 }
-
-
-def rows(path):
-  with path.open(encoding='utf-8', newline='') as file:
-    return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -51,7 +46,7 @@ def test_the_values_match_the_version():
 
 
 def test_all_games_have_scores():
-  measured = rows(normalisation.RANDOM_SCORES_CSV)
+  measured = read_csv(normalisation.RANDOM_SCORES_CSV)
   keys = {(row['game'], row['rom_md5']): row['mean_return'] for row in measured}
   assert len(keys) == len(measured)
   scores = dict(normalisation.load())
@@ -130,7 +125,7 @@ def test_scores_can_be_measured_again(tmp_path, monkeypatch):
   score = random_scores.measure(rom, int(row['episodes']), int(row['seed']))
   assert as_text(score) == row
   score = minatar_scores.measure_random('Breakout', 1000)
-  assert as_text(score) in rows(normalisation.MINATAR_SCORES_CSV)
+  assert as_text(score) in read_csv(normalisation.MINATAR_SCORES_CSV)
   minatar_scores.update([score])
   random_scores.update_normalisers()
   for name, original in originals.items():

@@ -71,8 +71,7 @@ MANIFEST_FAULTS = {
   ),
   'reward_ckpt.1.gz is not the file that the manifest describes': (
     lambda logs: edit_manifest(
-      logs,
-      lambda m: m['shards'][1]['files'].pop('$store$_reward_ckpt.1.gz'),
+      logs, lambda m: m['shards'][1]['files'].pop('$store$_reward_ckpt.1.gz')
     )
   ),
   # The same values, compressed again.

@@ -65,9 +65,6 @@ def data_dir(store):
   return store / 'replay_logs'
 
 
-# --- RL Unplugged ---
-
-
 @pytest.fixture(scope='session')
 def original_unplugged(tmp_path_factory):
   """Root with checkpoints 0 to 3 of Pong/1, some 200 kB each."""

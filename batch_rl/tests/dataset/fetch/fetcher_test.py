@@ -64,9 +64,6 @@ def test_fsspec_sources(root, run, data_dir, kind):
   assert_complete(root, data_dir, (1, 2))
 
 
-# --- damaged files --------------------------------------------------------------
-
-
 @pytest.mark.parametrize('damage', ['bit', 'empty', 'no array', 'truncated'])
 def test_damaged_file_is_fetched_twice_and_named(
   root, server, run, data_dir, damage
@@ -114,9 +111,6 @@ def test_full_disk_is_one_line(server, run, monkeypatch):
   code, _, err = run(server.url)
   assert code == 2 and is_one_line(err)
   assert 'No space left' in err and 'the same command resumes' in err
-
-
-# --- the manifest ---------------------------------------------------------------
 
 
 def test_remote_manifest_is_kept(original, server, run, data_dir, root):

@@ -32,9 +32,6 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
   }
 
 
-# --- missing and refused files --------------------------------------------------
-
-
 @pytest.mark.parametrize('status', [401, 403, 404])
 def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 51)
@@ -110,9 +107,6 @@ def test_what_the_source_lacks_is_named(root, run, flag, messages):
   code, out, err = run(root, flag)
   assert code == 1 and not out and is_one_line(err)
   assert all(message in err for message in messages), err
-
-
-# --- local files ----------------------------------------------------------------
 
 
 def test_other_files_are_not_overwritten(server, run, data_dir):

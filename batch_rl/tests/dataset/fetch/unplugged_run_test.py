@@ -26,9 +26,6 @@ def raw_files(store):
   return [path.name for path in (store / unplugged_run.RAW).glob('*')]
 
 
-# --- requests -------------------------------------------------------------------
-
-
 def test_dry_run(pong, web, run, tmp_path):
   size = sum((pong / name).stat().st_size for name in NAMES)
   code, out, _ = run(web.url, *FLAGS, '--dry_run')
@@ -89,9 +86,6 @@ def test_the_right_folder_and_layout_are_asked_for(
   assert not (tmp_path / 'data').exists()
 
 
-# --- the destination ------------------------------------------------------------
-
-
 def test_shards_are_not_mixed_with_a_store(root, unplugged, run, store):
   assert run(root)[0] == 0
   code, _, err = run(unplugged, *FLAGS)
@@ -114,9 +108,6 @@ def test_store_of_another_run_or_file_is_not_continued(
   shutil.copy(pong / NAMES[1], pong / NAMES[0])
   code, _, err = run(unplugged, *FLAGS)
   assert code == 2 and is_one_line(err) and 'was made from a file of' in err
-
-
-# --- files that arrive ----------------------------------------------------------
 
 
 def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
@@ -165,9 +156,6 @@ def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
   code, out, _ = run(web.url, *FLAGS, '--jobs=1')
   assert code == 0 and 'at most 3 at a time' in out
   assert max(map(len, held)) == 3
-
-
-# --- damage ---------------------------------------------------------------------
 
 
 def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):

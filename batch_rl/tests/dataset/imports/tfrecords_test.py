@@ -90,10 +90,7 @@ def zipped(content):
     (zipped(b''), 'has no records'),
     (b'some text, not records', 'is not a TFRecord file'),
     (changed(BOTH, 0), 'is not a TFRecord file'),
-    (
-      zipped(changed(BOTH, 0)),
-      'wrong checksum of the length of the rec',
-    ),
+    (zipped(changed(BOTH, 0)), 'wrong checksum of the length of the rec'),
     (BOTH[: len(FIRST) + 5], f'ends within the length of {AT}'),
     (zipped(BOTH[:-1]), f'ends within {AT}'),
     (zipped(changed(BOTH, -7)), f'wrong checksum of {AT}'),

@@ -138,10 +138,7 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
     'clipped_reward': np.float32,
   }
   features = tfds.features.FeaturesDict(
-    {
-      'steps': tfds.features.Dataset(steps),
-      'episode_return': np.float32,
-    }
+    {'steps': tfds.features.Dataset(steps), 'episode_return': np.float32}
   )
   logged = runs.make_episodes(*runs.LENGTHS)
   raw = [raw_episode(episode) for episode in logged]
@@ -161,9 +158,6 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
     returns = [scale * float(reward.sum()) for _, _, reward in logged]
     assert manifest['episodes'][key]['max'] == max(returns)
     assert manifest['episodes'][key]['min'] == min(returns)
-
-
-# --- mistakes -----------------------------------------------------------------
 
 
 @pytest.fixture(scope='module')

@@ -48,8 +48,6 @@ def test_a_damaged_block_is_an_error_of_no_earlier_batch(
     feed.stop()
 
 
-# --- availability ---------------------------------------------------------------
-
 _SAMPLE = """
 import sys
 from absl import logging

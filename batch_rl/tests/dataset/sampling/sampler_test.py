@@ -176,9 +176,6 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
     sampler.draw(0, 1)
 
 
-# --- batches ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])
 @pytest.mark.parametrize('value', [0, -1, 1.5])
 def test_wrong_numbers(opened, name, value):
@@ -250,9 +247,6 @@ def test_batches_depend_on_seed_and_number_only(opened):
   shared.reseed(None)
   other = make_sampler(opened).draw(0, 16)
   assert shared.draw(0, 16).tolist() != other.tolist()
-
-
-# --- while shards are packed --------------------------------------------------
 
 
 def test_draws_wait_for_the_shards(known_run, opened, gate):

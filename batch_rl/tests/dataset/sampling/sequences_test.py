@@ -85,9 +85,7 @@ def assert_is_as_expected(sampler, run, present, selected=None):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(sampler._compiled, '_kernel', None)
     batch = sampler.gather(sampler.steps())
-  for a, b in zip(compiled, batch, strict=True):
-    assert a.dtype == b.dtype
-    np.testing.assert_array_equal(a, b)
+  known_runs.assert_same(compiled, batch)
   assert (batch.frames == batch.frames[..., :1, :1]).all()
   rows = np.where(batch.mask, np.array(kept)[batch.rows], -1)
   columns = [rows, *batch[2:]]
@@ -205,9 +203,6 @@ def test_complete_trajectories_have_all_their_rows(tmp_path):
     make(sampler.store, subset='last_transitions(9)', complete_only=True).batch(
       0, 1
     )
-
-
-# --- draws --------------------------------------------------------------------
 
 
 def probabilities(run, weighting, temperature):

@@ -22,9 +22,6 @@ def test_first_and_last_transitions_are_exact(known_run, opened, count):
     assert draws.valid_rows().tolist() == expected
 
 
-# --- the hash -----------------------------------------------------------------
-
-
 def hash_of(packed, text=None):
   return sampler.Sampler(packed, 4, subset=text).subset_hash()
 

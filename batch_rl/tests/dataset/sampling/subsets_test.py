@@ -131,9 +131,6 @@ def test_chained_subsets_agree_with_brute_force(run, chain, data):
   assert selected.start.dtype == selected.stop.dtype == np.int64
 
 
-# --- random trajectories ------------------------------------------------------
-
-
 def chosen(data, text):
   return set(subsets.select(data, text).selected.tolist())
 
@@ -158,9 +155,6 @@ def test_random_trajectories_are_uniform_and_depend_on_the_seed():
   assert times.sum() == 400 * 10
   # Each is in a quarter of the draws: mean 100, standard deviation 8.7.
   assert 55 < times.min() and times.max() < 145
-
-
-# --- the text -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

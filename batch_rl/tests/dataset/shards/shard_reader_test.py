@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import shards
+from batch_rl.tests.utils import safe_pickle_test
 
 
 @pytest.fixture(scope='module')
@@ -50,18 +51,14 @@ def test_damaged_files_are_refused(tmp_path_factory, intact_run, data):
     np.testing.assert_array_equal(read, intact)
 
 
-class _Exploit:
-  def __reduce__(self):
-    return (os.mkdir, ('exploited',))
-
-
 def test_pickles_are_refused(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path = tmp_path / 'x.gz'
-  array = np.array([_Exploit()], dtype=object)
+  exploit = safe_pickle_test.Exploit(os.mkdir, 'exploited')
+  array = np.array([exploit], dtype=object)
   for write in (
     lambda file: np.save(file, array, allow_pickle=True),
-    lambda file: pickle.dump(_Exploit(), file),
+    lambda file: pickle.dump(exploit, file),
   ):
     with gzip.open(path, 'wb') as file:
       write(file)

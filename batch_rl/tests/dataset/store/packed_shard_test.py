@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import (
-  packed_columns,
-  packed_shard,
-  shard_packing,
-)
+from batch_rl.dataset.store import packed_columns, packed_shard, shard_packing
 from batch_rl.tests.dataset.store import packing
 from batch_rl.utils import files
 

@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import (
-  packed_columns,
-  packed_shard,
-  shard_packing,
-)
+from batch_rl.dataset.store import packed_columns, packed_shard, shard_packing
 from batch_rl.tests.dataset.store import packing
 
 
