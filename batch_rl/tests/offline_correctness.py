@@ -165,7 +165,9 @@ def compare(name):
   """Returns the relative errors of two updates, as `correctness.compare` does."""
   loss = offline_equations.LOSSES[name]
   first, updates = run_agent(name)
-  weights = {n: [np.float64(a) for a in some] for n, some in first.items()}
+  weights = {
+    n: [a.astype(np.float64) for a in some] for n, some in first.items()
+  }
   optimizer = make_case(name).optimizer
   optimizers = {n: optimizer() for n in weights if n != 'target'}
   errors = {}
