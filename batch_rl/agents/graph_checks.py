@@ -125,6 +125,12 @@ def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:
     )
 
 
+def assigns(graph: tf.Graph) -> bool:
+  """Returns whether a graph, or a function in it, changes a variable."""
+  changes = 'Assign', 'ResourceScatter', 'ScatterUpdate', 'ScatterAdd'
+  return any(node.op.startswith(changes) for node in _nodes(graph))
+
+
 def check_function(
   graph: tf.Graph,
   method: str,

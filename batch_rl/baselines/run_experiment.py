@@ -25,8 +25,8 @@ def create_online_agent(
   environment: Any,
   replay_log_dir: str,
   agent_name: str | None = None,
-  init_checkpoint_dir: str | None = None,
   summary_writer: Any = None,
+  init_checkpoint_dir: str | None = None,
 ) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
   """Creates an agent that logs its experience, with the seed of the run.
 
@@ -38,8 +38,8 @@ def create_online_agent(
     environment: Environment whose action space the agent gets.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     agent_name: Name of a shipped agent, or a class of the user as `my_module.MyAgent`.
-    init_checkpoint_dir: Directory of the initial weights; None for random weights.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
+    init_checkpoint_dir: Directory of the initial weights; None for random weights.
 
   Raises:
     ValueError: If there is no such agent, or initial weights are for one without any.

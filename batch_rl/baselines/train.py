@@ -105,6 +105,8 @@ def main(unused_argv: Any = None) -> None:
       init_checkpoint_dir=init_checkpoint_dir,
     )
     if create_agent is not _create_agent:
+      if init_checkpoint_dir:
+        record.pop('init_checkpoint')  # The function may load it, or not.
       create = create_agent
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,

@@ -1,5 +1,6 @@
 """Runner of offline training: train phases on logged data, then evaluations."""
 
+import contextlib
 import math
 import time
 from typing import Any
@@ -155,7 +156,8 @@ class FixedReplayRunner(runner.RecordedRunner):
     super()._begin_iteration(iteration)
     self._trained = {}
     if self._probe_size and self._probe is None:
-      self._probe = probe.Probe(self._agent, self._probe_size)
+      with self._only_warning():
+        self._probe = probe.Probe(self._agent, self._probe_size)
     # Before a `reload_buffer`: a resumed run then draws the same shards.
     done = self._partial or _NO_PROGRESS
     self._agent.begin_iteration(iteration, done['updates'])
@@ -278,8 +280,10 @@ class FixedReplayRunner(runner.RecordedRunner):
         }
       )
     if self._probe is not None:
-      self._diagnostics = self._probe.measure()
-      self._log_diagnostics(statistics)
+      self._diagnostics = {}
+      with self._only_warning():
+        self._diagnostics = self._probe.measure()
+        self._log_diagnostics(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: %straining loss %s, %.1f updates/s (%.1f %% of the time waiting '
@@ -305,6 +309,21 @@ class FixedReplayRunner(runner.RecordedRunner):
     if self._summary_writer is not None:
       self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists
+
+  @contextlib.contextmanager
+  def _only_warning(self):
+    """Context in which an error ends the diagnostics, not the run."""
+    try:
+      yield
+    except Exception as error:  # of a user's network, for example
+      self._probe, self._probe_size = None, 0
+      reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+      logging.warning(
+        'No diagnostics, since they cannot be computed for %s (%s). Bind '
+        'FixedReplayRunner.probe_size = 0 to leave them out.',
+        type(self._agent).__name__,
+        reason,
+      )
 
   def _log_diagnostics(self, statistics):
     found = self._diagnostics

@@ -248,6 +248,9 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
   ]
   for method in methods:
     good = scores.goodness(method, known[method].to_numpy(float))
+    if not np.isfinite(good).any():
+      lines.append(f'- {method}: no scores')
+      continue
     lines.append(
       f'- {method}: rank correlation (Spearman) '
       f'{scores.rank_correlation(good, returns):.2f}, regret@1 '

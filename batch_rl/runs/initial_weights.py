@@ -17,7 +17,9 @@ from batch_rl.utils import number_ranges
 _COMPARED = (
   *('gamma', 'vmin', 'vmax', 'num_atoms', 'num_networks'),
   *('network', 'head', 'dueling', 'stack_size', 'observation_shape'),
+  *('sigma', 'kappa'),
 )
+_HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'ImplicitQuantiles'
 
 
 def needed(directory: str | None, base_dir: str) -> str | None:
@@ -75,16 +77,16 @@ def check_run(
     if before.get(name, now.get(name)) != now.get(name, before.get(name)):
       raise ValueError(
         f'The run in {directory} has {name} = {before[name]}, this one {now[name]}: '
-        f'add --gin_bindings="AnyAgent.{name} = {before[name]}".'
+        f'add --gin_bindings="AnyAgent.{name} = {before[name]}", or bind its head\'s.'
       )
 
 
 def _agent_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the recorded parameters of the agent that are bound."""
+  """Returns the recorded parameters of the agent and its head that are bound."""
   settings = {}
   for name, text in run_record.bindings(record.get('gin_config') or '').items():
     owner, _, parameter = name.rpartition('.')
-    if owner.endswith('Agent'):
+    if owner.endswith(('Agent', *_HEADS)):
       try:
         settings[parameter] = ast.literal_eval(text)
       except (SyntaxError, ValueError):  # a reference, e.g. @MyNetwork

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.agents import diagnostics, features
+from batch_rl.agents import diagnostics, features, graph_checks
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.fixed_replay.replay_memory import fixed_batch
 
@@ -29,6 +29,10 @@ class Probe:
   Args:
     agent: Agent with data.
     size: Number of transitions, at least 1; rounded up to whole batches.
+
+  Raises:
+    ValueError: If the loss or a network changes variables, which a run without the
+      probe would not.
   """
 
   def __init__(
@@ -89,6 +93,10 @@ class Probe:
         seeds = tf.stack([rows, tf.fill([self._batch_size], number)], axis=1)
         acting = agent.acting_outputs(batch.state)
         found['taken'] = agent._choice(acting, seeds)
+    if graph_checks.assigns(tf.compat.v1.get_default_graph()):
+      raise ValueError(
+        f'the loss or a network of {type(agent).__name__} changes variables'
+      )
     return found, gradients
 
   def measure(self) -> dict[str, float]:

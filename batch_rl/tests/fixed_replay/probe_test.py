@@ -1,6 +1,7 @@
 """Diagnostics of agents on fixed transitions."""
 
 import itertools
+import types
 
 import gin
 import numpy as np
@@ -10,6 +11,7 @@ from dopamine.discrete_domains import atari_lib
 
 from batch_rl.agents import diagnostics
 from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.agents import probe
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import cartpole, equations, old_code_test
@@ -195,3 +197,26 @@ def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
   assert 0.2 < counts.mean() < 0.3 and (left <= 0).any()
   expected = pytest.approx(returns[counts].mean(), rel=1e-5)
   assert measuring.measure()['return_to_go'] == expected
+
+
+class Stateful(OfflineDQN):
+  def build_networks(self):
+    self.count = tf.compat.v1.get_variable(
+      'count', initializer=0.0, trainable=False, use_resource=True
+    )
+
+  def loss(self, batch):
+    with tf.control_dependencies([self.count.assign_add(1.0)]):
+      return super().loss(batch)
+
+
+def test_a_run_goes_on_without_diagnostics(make_agent, caplog):
+  agent = make_agent(class_=Stateful)
+  runner = types.SimpleNamespace(_agent=agent, _probe=None, _probe_size=64)
+  only_warning = run_experiment.FixedReplayRunner._only_warning
+  with only_warning(runner):
+    runner._probe = probe.Probe(agent, 64)
+  assert runner._probe is None and not runner._probe_size
+  assert 'No diagnostics' in caplog.text and 'variables' in caplog.text
+  list(agent.train_steps(9))
+  assert cartpole.values(agent)['count'] == 3
