@@ -141,7 +141,7 @@ def dense_hidden(
   Args:
     calls: Last calls of a network.
     network: The network, for the message.
-    purpose: What needs it.
+    purpose: Feature that needs the layer, for the message.
 
   Raises:
     NoFeaturesError: If there is none, or several.

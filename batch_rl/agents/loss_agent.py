@@ -36,7 +36,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
     **kwargs: Arguments of the agent.
 
   Attributes:
-    policy: How it acts; see `choose_actions`.
+    policy: Choice of actions; see `choose_actions`.
     needs: Names of further columns that `loss` reads, such as 'return_to_go'; see
       `dataset.sampling.columns`. `batch.return_to_go` is then a tensor.
     uses_target: Whether the agent has a target network.

@@ -114,19 +114,10 @@ class FittedQ:
     any_agent.bind(bindings, REGISTRY, agent)
     self._value = functools.partial(gin_signatures.configured_value, agent)
     if agent is REGISTRY.find('dqn'):
-      self._check_network(self._value('network'))
+      heads.check_plain(self._value('network'), self)
     dtype = tf.as_dtype(self._value('observation_dtype')).as_numpy_dtype
     self._dtype = np.dtype(dtype)
     self.logged = self._read_states()
-
-  def _check_network(self, network):
-    try:
-      heads.signature_of(network).bind(1, name='')
-    except TypeError as error:
-      raise ValueError(
-        f'The network {network.__name__} has several outputs an action: bind '
-        'AnyAgent.network to one with q_values alone.'
-      ) from error
 
   def _read_states(self) -> scores.LoggedStates:
     with tf.Graph().as_default():

@@ -13,10 +13,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent, probe
-from batch_rl.runs import (
-  evaluations,
-  runner,
-)
+from batch_rl.runs import evaluations, runner
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 

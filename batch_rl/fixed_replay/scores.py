@@ -97,16 +97,13 @@ def q_value(
 ) -> float:
   """Returns the mean of sum_a pi(a | s) Q(s, a) over initial states.
 
-  Q is the run's own. For a greedy policy, the sum is max_a Q(s, a). NaN for an agent
-  whose Q-values are not expected returns, such as BC.
+  Q is the run's own. For a greedy policy, the sum is max_a Q(s, a).
 
   Args:
     policy: Policy of a run.
     logged: Logged states.
     seed: Seed of a policy that samples.
   """
-  if not policy.estimates_returns:
-    return np.nan
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     states = policy.placeholder()
     outputs = policy.outputs(states, seed_of(seed))
@@ -120,16 +117,13 @@ def td_error(
   """Returns the mean squared temporal-difference error of the run's own Q.
 
   It is the mean over transitions of (r + gamma sum_a pi(a | s') Q(s', a) - Q(s, a))^2,
-  with the discount of the run; the sum is 0 if the episode ends. Lower is better. NaN
-  as for `q_value`.
+  with the discount of the run; the sum is 0 if the episode ends. Lower is better.
 
   Args:
     policy: Policy of a run.
     logged: Logged states.
     seed: Seed of a policy that samples.
   """
-  if not policy.estimates_returns:
-    return np.nan
   errors = []
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     states, next_states = policy.placeholder(), policy.placeholder()

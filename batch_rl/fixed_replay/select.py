@@ -174,6 +174,8 @@ def score(
 
   def value(method, policy):
     if method != 'fqe':
+      if not policy.estimates_returns:
+        return np.nan  # e.g. BC, whose outputs are logits
       return scores.OWN[method](policy, logged, seed)
     with tf.Graph().as_default():
       with command_line.user_errors():

@@ -1,6 +1,7 @@
 """Games of Atari and MinAtar: names, the one that gin configures, that of a log."""
 
 import os
+from collections.abc import Iterable
 
 import gin
 
@@ -149,3 +150,24 @@ def check_game(
   raise ValueError(
     f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
   )
+
+
+def check_actions(
+  actions: Iterable[int], num_actions: int, replay_data_dir: str
+) -> None:
+  """Checks that an environment has the logged actions.
+
+  Args:
+    actions: Logged actions, or the lowest and the highest.
+    num_actions: Number of actions of the environment.
+    replay_data_dir: Directory of the data, for the message.
+
+  Raises:
+    ValueError: If it lacks one.
+  """
+  for action in actions:
+    if not 0 <= action < num_actions:
+      raise ValueError(
+        f'{replay_data_dir} holds action {action}, but the environment has '
+        f'{num_actions} actions: is it the same game?'
+      )

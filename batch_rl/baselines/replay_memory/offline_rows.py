@@ -10,6 +10,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
+from batch_rl.runs import games
 from batch_rl.utils import seeding
 
 
@@ -131,12 +132,8 @@ class OfflineRows:
 
   def check_actions(self, num_actions: int) -> None:
     """Raises a ValueError unless the environment has all logged actions."""
-    for action in self._store.action_range():
-      if not 0 <= action < num_actions:
-        raise ValueError(
-          f'{self._store.data_dir} holds action {action}, but the environment has '
-          f'{num_actions} actions: is it the same game?'
-        )
+    actions = self._store.action_range()
+    games.check_actions(actions, num_actions, self._store.data_dir)
 
   def check_rewards(self) -> None:
     """Raises a ValueError unless all logged rewards are clipped to [-1, 1]."""

@@ -15,7 +15,7 @@ from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.runs import initial_weights
+from batch_rl.runs import games, initial_weights
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
 
@@ -399,12 +399,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     return replay
 
   def _check_actions(self, memory):
-    for action in memory.action_range():
-      if not 0 <= action < self.num_actions:
-        raise ValueError(
-          f'{self._replay_data_dir} holds action {action}, but the environment '
-          f'has {self.num_actions} actions: is it the same game?'
-        )
+    games.check_actions(
+      memory.action_range(), self.num_actions, self._replay_data_dir
+    )
 
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
