@@ -1,118 +1,365 @@
-"""The paper's claims on MinAtar: online DQNs make the data, offline agents learn from it.
+"""A benchmark of offline agents on five games of MinAtar.
 
-  python -um benchmarks.evidence.minatar --make_data  # online.yaml
-  python -um benchmarks.evidence.minatar --choose     # settings.yaml
-  python -um benchmarks.evidence.minatar --train      # offline.yaml, subsets.yaml
-  python -um benchmarks.evidence.minatar --report
-  python -um benchmarks.evidence.minatar --quick      # data, training and report
+  python -um benchmarks.evidence.minatar                    # all stages
+  python -um benchmarks.evidence.minatar data search        # some of them
+  python -um benchmarks.evidence.minatar --agents my_module.MyAgent \
+    --own 'MyAgent.weight = 1.0, 0.1, 10.0'                 # one's own agent
+  python -um benchmarks.evidence.minatar --quick            # shows that it works
 
-Everything runs by the package's own commands, which are printed. The runs are sweeps,
-which print their ETA; run a command again to continue it. With `--iterations=K` the
-runs of data and training stop after K iterations; without it they go on from there.
-`--report` writes a report by `batch_rl.report` to `--work_dir`. It adds the runs there to
-the evaluations in `--out`, which may have runs from other machines, and makes tables
-and a figure of them all.
-`--quick` has one game, one run, fewer agents and steps; its results are in
-`<work_dir>/quick`.
+Stages:
+  data    online DQNs make the data
+  search  six configurations of each agent, on runs of the data that no table has
+  whole   all agents, each in its best configuration, on all of the data
+  parts   some agents on parts of the data
+  heads   ensembles with other numbers of heads
+  select  ranks of the search's policies without the emulator
+  report  adds all runs so far to the record, and makes tables and figures of it
+
+Everything runs by the package's own commands, which are printed; each sweep shows its
+cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
+README.md beside this file states the protocol.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from batch_rl.utils import programs
+import pandas as pd
+import yaml
+
+from batch_rl.minatar import environment
+from batch_rl.utils import choices, programs
+from batch_rl.utils.user_code import user_modules
 from benchmarks.evidence import pong
-from benchmarks.evidence.minatar import results
+from benchmarks.evidence.minatar import (
+  figures,
+  protocol,
+  record,
+  scores,
+  tables,
+)
 
 HERE = pathlib.Path('benchmarks/evidence/minatar')
-GAME = 'MinAtar/Breakout'
-# Some 200 s of one core, and as much for each offline agent.
-QUICK = {
-  'online': (
-    'LoggedRunner.num_iterations = 10',
-    'LoggedRunner.training_steps = 20000',  # agent steps
-    'LoggedRunner.evaluation_steps = 2000',  # agent steps
-    'AnyAgent.epsilon_decay_period = 50000',  # agent steps
+STAGES = ('data', 'search', 'whole', 'parts', 'heads', 'select', 'report')
+Configurations = Mapping[protocol.Agent, Sequence[protocol.Configuration]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """Extent of the benchmark.
+
+  Attributes:
+    games: Games of the tables.
+    runs: Runs of the tables.
+    search_games: Games of the search.
+    few_games: Games of the stages `parts` and `heads`.
+    online: Gin bindings of the online runs.
+    offline: Gin bindings of the offline runs.
+    fqe: Gin bindings of fitted Q evaluation.
+  """
+
+  games: Sequence[str] = protocol.GAMES
+  runs: Sequence[int] = protocol.RUNS
+  search_games: Sequence[str] = protocol.SEARCH_GAMES
+  few_games: Sequence[str] = protocol.FEW_GAMES
+  online: Sequence[str] = (
+    f'LoggedRunner.num_iterations = {protocol.ONLINE_ITERATIONS}',
+    f'LoggedRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
+  )
+  offline: Sequence[str] = (
+    f'FixedReplayRunner.num_iterations = {protocol.ITERATIONS}',
+    'FixedReplayRunner.training_steps = '
+    f'{protocol.UPDATE_PERIOD * protocol.UPDATES_AN_ITERATION}',
+    f'FixedReplayRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
+  )
+  fqe: Sequence[str] = (
+    'FixedReplayRunner.num_iterations = 3',
+    'FixedReplayRunner.training_steps = 40000',  # 10,000 updates
+    'tf.train.AdamOptimizer.learning_rate = 0.001',
+  )
+
+
+_BREAKOUT = ('MinAtar-Breakout',)
+# It only shows that everything works.
+QUICK = Scale(
+  games=_BREAKOUT,
+  runs=(1,),
+  search_games=_BREAKOUT,
+  few_games=_BREAKOUT,
+  online=(
+    'LoggedRunner.num_iterations = 4',
+    'LoggedRunner.training_steps = 5000',
+    'LoggedRunner.evaluation_steps = 500',
+    'AnyAgent.epsilon_decay_period = 5000',
   ),
-  'offline': (
-    'FixedReplayRunner.num_iterations = 8',
-    'FixedReplayRunner.training_steps = 20000',  # agent steps: 5,000 updates
-    'FixedReplayRunner.evaluation_steps = 5000',  # agent steps
+  offline=(
+    'FixedReplayRunner.num_iterations = 4',
+    'FixedReplayRunner.training_steps = 800',
+    'FixedReplayRunner.evaluation_steps = 500',
   ),
-}
+  fqe=(
+    'FixedReplayRunner.num_iterations = 1',
+    'FixedReplayRunner.training_steps = 800',
+  ),
+)
+QUICK_AGENTS = ('dqn_adam', 'rem', 'bc')
 
 
-def sweep(name: str, work_dir: pathlib.Path, iterations: int | None) -> None:
-  """Runs the unfinished cells of a sweep, or only their first iterations."""
-  runner = 'LoggedRunner' if name == 'online' else 'FixedReplayRunner'
-  shorter = f'{runner}.num_iterations = {iterations}'
-  pong.run(
-    'batch_rl.sweep', HERE / f'{name}.yaml', *_folders(name, work_dir),
-    *(['--gin_bindings', shorter] if iterations else []),
-  )  # fmt: skip
+class Benchmark:
+  """The stages of the benchmark, in a work directory.
+
+  Args:
+    options: See `main`.
+    agents: Agents that are searched and trained.
+  """
+
+  def __init__(
+    self, options: argparse.Namespace, agents: Sequence[protocol.Agent]
+  ):
+    self._work_dir, self._out = options.work_dir, options.out
+    self._scale = QUICK if options.quick else Scale()
+    self._dry_run, self._agents = options.dry_run, agents
+    self._by_folder = {a.folder: a for a in (*protocol.AGENTS, *agents)}
+
+  def data(self) -> None:
+    """Makes the data, those of the search first."""
+    scale = self._scale
+    for games, runs in (
+      (scale.search_games, [protocol.SEARCH_RUN]),
+      (scale.games, scale.runs),
+    ):
+      self._sweep(
+        'online', {protocol.ONLINE_AGENT: {}}, games, runs, job='online',
+        gin_bindings=[*scale.online], rates={'train': 1500, 'eval': 8000},
+      )  # fmt: skip
+
+  def search(self) -> None:
+    """Trains each agent in its first configurations, then in those that follow."""
+    first = {agent: agent.first_configurations() for agent in self._agents}
+    self._try(first, 1)
+    if self._dry_run:
+      print('and half as many configurations, which depend on these')
+      return
+    further = {
+      agent: agent.further_configurations(self._best(agent, configurations))
+      for agent, configurations in first.items()
+    }
+    self._try(further, 1 + protocol.FIRST_CONFIGURATIONS)
+
+  def _try(self, configurations: Configurations, number: int) -> None:
+    """Runs a sweep for each configuration, the agents side by side."""
+    for i in range(max(map(len, configurations.values()))):
+      agents = {a: c[i] for a, c in configurations.items() if i < len(c)}
+      self._sweep(
+        f'search/{number + i}', _as_settings(agents),
+        self._scale.search_games, [protocol.SEARCH_RUN],
+      )  # fmt: skip
+
+  def _best(
+    self,
+    agent: protocol.Agent,
+    among: Sequence[protocol.Configuration] | None = None,
+  ) -> protocol.Configuration:
+    """Returns the configuration with the best score in the search.
+
+    Raises:
+      ValueError: If the search has not ended.
+    """
+    if among is None:
+      first = agent.first_configurations()
+      further = agent.further_configurations(self._best(agent, first))
+      among = [*first, *further]
+    found = scores.of_configurations(self._runs(), agent, self._scale.search_games)
+    by_name = {configuration.name: configuration for configuration in among}
+    if missing := [name for name in by_name if name not in found]:
+      raise ValueError(
+        f'{agent.name} lacks results of its configuration {missing[0]}: run the '
+        'stage search first.'
+      )
+    return by_name[found[[*by_name]].idxmax()]
+
+  def _runs(self) -> pd.DataFrame:
+    """Returns the runs of the record, and those in the work directory."""
+    old = record.read(self._out / 'evaluations.csv', record.EVALUATIONS)
+    new = record.read_evaluations(self._work_dir, self._by_folder)
+    return scores.of_runs(record.add_evaluations(old, new))
+
+  def whole(self) -> None:
+    """Trains the agents on all of the data."""
+    chosen = self._chosen(self._agents)
+    self._sweep('whole', chosen, self._scale.games, self._scale.runs)
+
+  def _chosen(self, agents: Iterable[protocol.Agent]) -> dict[str, dict]:
+    if self._dry_run:  # The search may not have begun.
+      return _as_settings({a: a.first_configurations()[0] for a in agents})
+    return _as_settings({agent: self._best(agent) for agent in agents})
+
+  def parts(self) -> None:
+    """Trains agents on parts of the data; of the package's, `AGENTS_ON_PARTS`."""
+    others = {a.name for a in protocol.AGENTS} - {*protocol.AGENTS_ON_PARTS}
+    self._sweep(
+      'parts', self._chosen(a for a in self._agents if a.name not in others),
+      self._scale.few_games, self._scale.runs,
+      grid={'FixedReplayBuffer.subset': [*protocol.PARTS]},
+    )  # fmt: skip
+
+  def heads(self) -> None:
+    """Trains REM and Ensemble-DQN with other numbers of heads, or with networks."""
+    parameter = protocol.HEADS_PARAMETER
+    chosen = self._chosen(a for a in self._agents if a.parameter == parameter)
+    for own in chosen.values():
+      own['gin_bindings'] = [
+        b for b in own['gin_bindings'] if not b.startswith(parameter)
+      ]
+    extent = self._scale.few_games, self._scale.runs
+    if chosen:
+      self._sweep('heads', chosen, *extent, grid={parameter: [*protocol.HEADS]})
+    if rem := chosen.get('rem'):
+      self._sweep('networks', {'multi_network_rem': rem}, *extent)
+
+  def select(self) -> None:
+    """Ranks the policies of the search without the emulator."""
+    for game in self._scale.search_games:
+      runs = sorted(
+        path.parent
+        for agent in self._agents
+        if agent.name in protocol.AGENTS_TO_SELECT
+        for path in self._work_dir.glob(
+          f'search/*/{agent.folder}/{game}/run-*/seed-*/run.json'
+        )
+      )
+      if runs and not self._dry_run:
+        pong.run(
+          'batch_rl.fixed_replay.select', *runs,
+          f'--method={",".join(record.METHODS)}',
+          f'--out={self._work_dir / "selection" / game}',
+          *(f'--gin_bindings={binding}' for binding in self._scale.fqe),
+        )  # fmt: skip
+
+  def report(self) -> None:
+    """Adds the runs to the record; writes tables and figures.
+
+    Raises:
+      ValueError: If there are no runs.
+    """
+    if self._dry_run:
+      return
+    evaluations, data, selection = record.update(
+      self._work_dir, self._out, self._by_folder
+    )
+    if evaluations.empty:
+      raise ValueError(
+        f'There are no evaluations in {self._work_dir} or {self._out}.'
+      )
+    runs = scores.of_runs(evaluations)
+    text = tables.write(runs, data, selection, self._out)
+    figures.write(runs, evaluations, self._out)
+    print(text)
+    print(self._out)
+
+  def _sweep(
+    self,
+    folder: str,
+    agents: Mapping[str, Mapping],
+    games: Iterable[str],
+    runs: Iterable[int],
+    **settings: Any,
+  ) -> None:
+    """Runs the unfinished cells of a sweep, in `<work_dir>/<folder>`."""
+    work_dir = self._work_dir.absolute()
+    content = {
+      'base_dir': str(work_dir / folder),
+      'data_dir': str(work_dir / 'data'),
+      'store_dir': str(work_dir / 'stores'),
+      'games': [*games],
+      'runs': ','.join(map(str, runs)),
+      'agents': {**agents},
+      'gin_bindings': [*self._scale.offline],
+      # On one core: updates a second, and agent steps a second.
+      'rates': {'train': 700, 'eval': 8000},
+      **settings,
+    }
+    path = work_dir / 'sweeps' / f'{folder.replace("/", "-")}.yaml'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding='utf-8')
+    pong.run('batch_rl.sweep', path, *(['--dry_run'] * self._dry_run))
 
 
-def quick_sweep(name: str, work_dir: pathlib.Path) -> None:
-  """Runs the unfinished cells of the short form of a sweep."""
-  file = HERE / ('quick.yaml' if name == 'offline' else 'online.yaml')
-  pong.run(
-    'batch_rl.sweep', file, *_folders(name, work_dir), f'--games={GAME}',
-    '--runs=1', '--gin_bindings', *QUICK[name],
-  )  # fmt: skip
+def _as_settings(
+  configurations: Mapping[protocol.Agent, protocol.Configuration],
+) -> dict[str, dict]:
+  """Returns the agents of a sweep, `{name: gin files and bindings}`."""
+  return {
+    agent.name: {
+      **({'gin_files': [*agent.gin_files]} if agent.gin_files else {}),
+      'gin_bindings': agent.bindings(configuration),
+    }
+    for agent, configuration in configurations.items()
+  }
 
 
-def choose(work_dir: pathlib.Path) -> None:
-  """Makes data of one run of Asterix, and tries settings on them."""
-  data = f'--data_dir={work_dir / "settings_data"}'
-  pong.run(
-    'batch_rl.sweep', HERE / 'online.yaml', data, '--games=MinAtar/Asterix',
-    '--runs=1', f'--base_dir={work_dir / "settings_online"}',
-    '--gin_bindings', 'LoggedRunner.num_iterations = 10',
-  )  # fmt: skip
-  base_dir = f'--base_dir={work_dir / "settings"}'
-  pong.run('batch_rl.sweep', HERE / 'settings.yaml', data, base_dir)
+def chosen_agents(options: argparse.Namespace) -> list[protocol.Agent]:
+  """Returns the agents that the command line names; all of the package's if none.
 
-
-def _folders(name, work_dir):
-  return f'--base_dir={work_dir / name}', f'--data_dir={work_dir / "data"}'
-
-
-def report(work_dir: pathlib.Path, out: pathlib.Path) -> None:
-  """Writes the figures and tables of the runs so far."""
-  runs = [work_dir / name for name in ('online', 'offline', 'subsets')]
-  present = [path for path in runs if path.exists()]
-  if present:
-    pong.run('batch_rl.report', *present, f'--out={work_dir / "report"}')
-  results.write(work_dir, out)
+  Raises:
+    ValueError: If there is no such agent, or `--own` does not fit.
+  """
+  known = {agent.name: agent for agent in protocol.AGENTS}
+  names = options.agents or (QUICK_AGENTS if options.quick else [*known])
+  users = [name for name in names if user_modules.is_dotted(name)]
+  parameter, values = '', ()
+  if options.own:
+    if len(users) != 1:
+      raise ValueError(
+        f'--own is the parameter of one agent of yours, and --agents has '
+        f'{len(users)} of them.'
+      )
+    parameter, _, given = map(str.strip, options.own.partition('='))
+    values = tuple(value.strip() for value in given.split(','))
+    if not parameter or len(values) != 3 or not all(values):
+      raise ValueError(
+        f"--own={options.own!r} is not 'parameter = first, second, third'."
+      )
+  return [
+    protocol.Agent(name, parameter, values, gin_files=tuple(options.gin_files))
+    if name in users
+    else known[choices.choose('agent', name, known)]
+    for name in names
+  ]
 
 
 def main() -> None:
-  """Runs the chosen parts."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  """Runs the chosen stages."""
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument('stages', nargs='*', metavar='stage')
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/minatar')
   parser.add_argument('--out', type=pathlib.Path, default=HERE / 'results')
-  parser.add_argument('--iterations', type=int, help='iterations of all runs')
-  parts = 'make_data', 'choose', 'train', 'report'
-  for name in (*parts, 'quick'):
-    parser.add_argument(f'--{name}', action='store_true')
+  parser.add_argument(
+    '--agents', nargs='+', help='of the package, or yours as my_module.MyAgent'
+  )
+  parser.add_argument(
+    '--own', help="your agent's parameter and three values, the usual one first"
+  )
+  parser.add_argument(
+    '--gin_files', nargs='+', default=[], help='those of your agent'
+  )
+  parser.add_argument('--quick', action='store_true')
+  parser.add_argument('--dry_run', action='store_true')
   options = parser.parse_args()
+  for stage in options.stages:
+    choices.choose('stage', stage, STAGES)
+  environment.check_installed()
   if options.quick:
-    work_dir = options.work_dir / 'quick'
-    quick_sweep('online', work_dir)
-    quick_sweep('offline', work_dir)
-    report(work_dir, work_dir / 'results')
-    return
-  if not any(getattr(options, part) for part in parts):
-    parser.error(f'give --{", --".join(parts)} or --quick')
-  if options.make_data:
-    sweep('online', options.work_dir, options.iterations)
-  if options.choose:
-    choose(options.work_dir)
-  if options.train:
-    for name in ('offline', 'subsets'):
-      sweep(name, options.work_dir, options.iterations)
-  if options.report:
-    report(options.work_dir, options.out)
+    options.work_dir = options.work_dir / 'quick'
+    options.out = options.work_dir / 'results'
+  benchmark = Benchmark(options, chosen_agents(options))
+  for stage in options.stages or STAGES:
+    getattr(benchmark, stage)()
 
 
 if __name__ == '__main__':

@@ -1,0 +1,274 @@
+"""The record of the MinAtar benchmark: every evaluation, and statistics of the data.
+
+`evaluations.csv` and `data.csv` are the record. Runs in a work directory replace their
+rows or add new ones, so parts of the benchmark may be run on different machines, and run
+directories need not be kept.
+"""
+
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from batch_rl import dataset
+from batch_rl.dataset.comparison import copies, fingerprints
+from batch_rl.dataset.shards import manifests
+from batch_rl.report import run_results
+from batch_rl.runs import run_record
+from batch_rl.utils import files
+from benchmarks.evidence.minatar import protocol
+
+# Columns that identify a run, and a run of the data.
+RUN = ['stage', 'agent', 'setting', 'game', 'run']
+DATA_RUN = ['game', 'run']
+_DIAGNOSTICS = ('overestimation', 'srank')
+EVALUATIONS = [
+  *(*RUN, 'label', 'updates', 'mean_return', 'episodes'),
+  *_DIAGNOSTICS,
+]
+STAGES = ('online', 'search', 'whole', 'parts', 'heads', 'networks')
+TENTHS = [f'tenth_{i}' for i in range(1, 11)]
+DATA = [
+  *(*DATA_RUN, 'seed', 'agent_steps', 'episodes', 'mean_return', 'megabytes'),
+  *(*TENTHS, 'fingerprint'),
+]
+METHODS = ('fqe', 'q_value', 'td_error')
+SELECTION = ['game', 'agent', 'setting', *METHODS]
+_TYPES = {'run': int, 'fingerprint': str, 'setting': str}
+
+
+def read_evaluations(
+  work_dir: pathlib.Path, agents: dict[str, protocol.Agent]
+) -> pd.DataFrame:
+  """Returns a row for each evaluation of the runs in a work directory.
+
+  Args:
+    work_dir: Directory with a folder for each stage.
+    agents: Agents by their folder.
+
+  Returns:
+    Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset
+    and in the last two stages the number of heads or networks; `updates` is the number so far.
+  """
+  rows = []
+  for stage in STAGES:
+    for run, folder in _runs(work_dir / stage):
+      number = next(
+        int(part.removeprefix('run-'))
+        for part in pathlib.Path(run.directory).parts
+        if part.startswith('run-')
+      )
+      bindings = run_record.bindings(
+        run_record.read(run.directory)['gin_config']
+      )
+      [steps] = {
+        int(value)
+        for name, value in bindings.items()
+        if name.endswith('Runner.training_steps')
+      }
+      if stage == 'online':
+        setting = ''
+      elif stage == 'parts':
+        setting = run.protocol['subset']
+      elif stage in ('heads', 'networks'):
+        [setting] = {
+          value
+          for name, value in bindings.items()
+          if name.endswith(f'DQNAgent.num_{stage}')
+        }
+      else:
+        setting = agents[folder].configuration(bindings).name
+      fixed = stage, folder, setting, run.game, number, run.agent
+      absent = np.full(run.done, np.nan)
+      diagnostics = [run.diagnostics.get(n, absent) for n in _DIAGNOSTICS]
+      for i in range(run.done):
+        updates = steps // protocol.UPDATE_PERIOD * (i + 1)
+        found = run.returns[i], run.episodes[i], *(d[i] for d in diagnostics)
+        rows.append((*fixed, updates, *found))
+  return pd.DataFrame(rows, columns=EVALUATIONS)
+
+
+def _runs(
+  folder: pathlib.Path,
+) -> Iterator[tuple[run_results.RunResults, str]]:
+  """Yields the runs of a stage that have evaluations, and the folders of the agents."""
+  if not folder.exists():
+    return
+  for directory in run_results.find_runs([str(folder)])[0]:
+    try:
+      run = run_results.read_run(directory)
+    except run_results.NoResultsError as error:
+      print(f'left out: {directory}: {error}')
+      continue
+    above = pathlib.Path(directory).relative_to(folder).parts
+    # Sweeps of the search have a number each; variants of a grid have `name=value`.
+    yield run, next(p for p in above if not p.isdigit())
+
+
+def read_data(work_dir: pathlib.Path) -> pd.DataFrame:
+  """Returns a row for each complete run of the data in a work directory.
+
+  Returns:
+    Columns `DATA`: the online agent's `seed`, mean unclipped returns of all episodes
+    and of those that end in each tenth of the run, `megabytes` of the shards, and
+    the sum that `python -m batch_rl.dataset fingerprint` prints.
+  """
+  rows = []
+  for logs in sorted((work_dir / 'data').glob('*/*/replay_logs')):
+    try:
+      manifest = manifests.read(str(logs))
+    except ValueError as error:
+      print(f'left out: {logs}: {error}')
+      continue
+    if (logs / 'partial').exists() or not manifest['episodes']['count']:
+      print(f'left out: {logs}: it is being written')
+      continue
+    copy = copies.open_copy(str(logs.parent))
+    copy.read(True, lambda count: None)
+    episodes = manifest['episodes']
+    size = sum(path.stat().st_size for path in logs.iterdir()) / 1e6
+    rows.append(
+      (
+        manifest['environment']['game'],
+        int(logs.parent.name),
+        manifest['seed'],
+        manifest['rows'],
+        episodes['count'],
+        episodes['unclipped_return']['mean'],
+        round(size, 2),
+        *_tenths(str(logs.parent), manifest['rows']),
+        fingerprints.make(copy)['sum'],
+      )
+    )
+  return pd.DataFrame(rows, columns=DATA)
+
+
+def _tenths(run, rows):
+  """Returns the mean return of the episodes that end in each tenth of a run."""
+  returns: list[list[float]] = [[] for _ in TENTHS]
+  steps = 0
+  for episode in dataset.open(run).trajectories():
+    steps += len(episode.action)
+    if episode.unclipped_return is not None:
+      tenth = min(10 * (steps - 1) // rows, 9)
+      returns[tenth].append(episode.unclipped_return)
+  return [np.mean(part) if part else np.nan for part in returns]
+
+
+def add_evaluations(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs to the record; the one with more updates replaces another.
+
+  Raises:
+    ValueError: If there are several new runs of an agent on the same data.
+  """
+  if (again := new.duplicated([*RUN, 'updates'])).any():
+    twice = new[again].iloc[0]
+    raise ValueError(
+      f'The work directory has several runs of {twice.agent} {twice.setting} on '
+      f'{twice.game} {twice.run} in stage {twice.stage}: move all but one of them '
+      'elsewhere.'
+    )
+  return _add(old, new, RUN, 'updates')
+
+
+def add_data(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+  """Adds runs of the data to the record.
+
+  Raises:
+    ValueError: If a recorded run has other data: another seed, or as many agent steps
+      that differ.
+  """
+  for one in old.merge(new, on=DATA_RUN, suffixes=('', '_new')).itertuples():
+    has_grown = (
+      one.seed == one.seed_new and one.agent_steps != one.agent_steps_new
+    )
+    if one.fingerprint != one.fingerprint_new and not has_grown:
+      raise ValueError(
+        f'The data of {one.game} {one.run} are not those on which the recorded runs '
+        'were trained: choose another directory for --out.'
+      )
+  return _add(old, new, DATA_RUN, 'agent_steps')
+
+
+def _add(old, new, key, length):
+  """Joins rows; of two runs with the same key, the longer one stays, or the new one."""
+  if old.empty or new.empty:
+    rows = old if new.empty else new
+  else:
+    recorded = old.groupby(key)[length].max()
+    made = new.groupby(key)[length].max()
+    both = recorded.index.intersection(made.index)
+    kept = both[recorded[both] > made[both]]
+    for run in kept:
+      print(
+        f'kept as recorded: {" ".join(map(str, run))}, {recorded[run]} {length}; the '
+        f'work directory has {made[run]}'
+      )
+    new = new[~new.set_index(key).index.isin(kept)]
+    is_replaced = old.set_index(key).index.isin(made.index.difference(kept))
+    rows = pd.concat([old[~is_replaced], new])
+  return rows.sort_values([*key, length], ignore_index=True).round(4)
+
+
+def read(path: pathlib.Path, columns: list[str]) -> pd.DataFrame:
+  """Returns a file of the record; no rows if it is missing."""
+  if not path.exists():
+    return pd.DataFrame(columns=columns)
+  texts = [name for name, kind in _TYPES.items() if kind is str]
+  rows = pd.read_csv(path, dtype=_TYPES, na_values=[''], keep_default_na=False)
+  return rows.fillna({name: '' for name in texts if name in rows})
+
+
+def save(rows: pd.DataFrame, path: pathlib.Path) -> None:
+  """Writes a file of the record."""
+  content = rows.to_csv(index=False, lineterminator='\n')
+  files.write_bytes(str(path), content.encode())
+
+
+def update(
+  work_dir: pathlib.Path, out: pathlib.Path, agents: dict[str, protocol.Agent]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+  """Adds the runs of a work directory to the record in `out`.
+
+  Returns:
+    Evaluations, data, and ranks of policies.
+
+  Raises:
+    ValueError: If the runs contradict the record.
+  """
+  data = add_data(read(out / 'data.csv', DATA), read_data(work_dir))
+  old = read(out / 'evaluations.csv', EVALUATIONS)
+  evaluations = add_evaluations(old, read_evaluations(work_dir, agents))
+  out.mkdir(parents=True, exist_ok=True)
+  save(data, out / 'data.csv')
+  save(evaluations, out / 'evaluations.csv')
+  return evaluations, data, _update_selection(work_dir, out, agents)
+
+
+def _update_selection(
+  work_dir: pathlib.Path, out: pathlib.Path, agents: dict[str, protocol.Agent]
+) -> pd.DataFrame:
+  """Adds the ranks of `batch_rl.fixed_replay.select` to `selection.csv` in `out`.
+
+  Returns:
+    Columns `SELECTION`; a row for each policy.
+  """
+  rows = []
+  for path in sorted((work_dir / 'selection').glob('*/scores.csv')):
+    for policy in pd.read_csv(path).to_dict('records'):
+      [folder] = {*pathlib.Path(policy['run']).parts} & {*agents}
+      bindings = run_record.bindings(
+        run_record.read(policy['run'])['gin_config']
+      )
+      setting = agents[folder].configuration(bindings).name
+      found = (policy[method] for method in METHODS)
+      rows.append((path.parent.name, folder, setting, *found))
+  new = pd.DataFrame(rows, columns=SELECTION).round(4)
+  old = read(out / 'selection.csv', SELECTION)
+  rows = (new if old.empty else pd.concat([old, new])) if rows else old
+  rows = rows.drop_duplicates(SELECTION[:3], keep='last')
+  rows = rows.sort_values(SELECTION[:3], ignore_index=True)
+  if not rows.empty:
+    save(rows, out / 'selection.csv')
+  return rows
