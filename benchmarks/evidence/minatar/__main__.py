@@ -172,7 +172,9 @@ class Benchmark:
       first = agent.first_configurations()
       further = agent.further_configurations(self._best(agent, first))
       among = [*first, *further]
-    found = scores.of_configurations(self._runs(), agent, self._scale.search_games)
+    found = scores.of_configurations(
+      self._runs(), agent, self._scale.search_games
+    )
     by_name = {configuration.name: configuration for configuration in among}
     if missing := [name for name in by_name if name not in found]:
       raise ValueError(

@@ -106,7 +106,10 @@ class Agent:
     """Returns those that do not depend on results."""
     own = self.values[0] if self.values else ''
     if not self.has_target:
-      return [Configuration(rate, None, own) for rate in _SIX_RATES[:FIRST_CONFIGURATIONS]]
+      return [
+        Configuration(rate, None, own)
+        for rate in _SIX_RATES[:FIRST_CONFIGURATIONS]
+      ]
     return [
       Configuration(rate, period, own)
       for rate, period in itertools.product(_RATES, _PERIODS)

@@ -45,15 +45,22 @@ def read_evaluations(
 
   Args:
     work_dir: Directory with a folder for each stage.
-    agents: Agents by their folder.
+    agents: Agents by folder.
 
   Returns:
     Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset
     and in the last two stages the number of heads or networks; `updates` is the number so far.
   """
   rows = []
+  package = {agent.folder for agent in protocol.AGENTS}
   for stage in STAGES:
     for run, folder in _runs(work_dir / stage):
+      label = run.agent
+      if stage in ('search', 'whole', 'parts') and folder not in package:
+        if folder not in agents:
+          print(f'left out: {run.directory}: name its agent in --agents')
+          continue
+        label += ' (yours)'
       number = next(
         int(part.removeprefix('run-'))
         for part in pathlib.Path(run.directory).parts
@@ -79,7 +86,7 @@ def read_evaluations(
         }
       else:
         setting = agents[folder].configuration(bindings).name
-      fixed = stage, folder, setting, run.game, number, run.agent
+      fixed = stage, folder, setting, run.game, number, label
       absent = np.full(run.done, np.nan)
       diagnostics = [run.diagnostics.get(n, absent) for n in _DIAGNOSTICS]
       for i in range(run.done):
@@ -235,11 +242,19 @@ def update(
     Evaluations, data, and ranks of policies.
 
   Raises:
-    ValueError: If the runs contradict the record.
+    ValueError: If the runs contradict the record, or lack their data.
   """
   data = add_data(read(out / 'data.csv', DATA), read_data(work_dir))
   old = read(out / 'evaluations.csv', EVALUATIONS)
   evaluations = add_evaluations(old, read_evaluations(work_dir, agents))
+  if missing := {*evaluations.set_index(DATA_RUN).index} - {
+    *data.set_index(DATA_RUN).index
+  }:
+    game, run = min(missing)
+    raise ValueError(
+      f'There are runs on {game} {run}, whose data are neither complete in {work_dir}/'
+      f'data nor in {out}/data.csv.'
+    )
   out.mkdir(parents=True, exist_ok=True)
   save(data, out / 'data.csv')
   save(evaluations, out / 'evaluations.csv')

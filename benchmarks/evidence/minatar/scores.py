@@ -26,8 +26,9 @@ def of_runs(evaluations: pd.DataFrame) -> pd.DataFrame:
 
   Returns:
     Columns `record.RUN`, `label`, `updates`, `overestimation`, `srank`, the normalised
-    `last`, `best`, `half` and `quarter`, and the returns `return_last` and
-    `return_best`. A game whose online runs are not in the record has NaN.
+    `last`, `best`, `half` and `quarter`, the returns `return_last` etc., and the
+    returns `zero` and `one` of random actions and of the online DQNs in the game;
+    NaN without online runs.
   """
   rows = []
   for key, run in evaluations.groupby(record.RUN):
@@ -47,15 +48,22 @@ def of_runs(evaluations: pd.DataFrame) -> pd.DataFrame:
     }
     rows.append(row)
   runs = pd.DataFrame(rows)
-  online = runs[(runs.stage == 'online') & runs.run.isin(protocol.RUNS)]
-  # The search's games have a run of their own, which counts where there is no other.
-  reference = runs[runs.stage == 'online'].groupby('game').return_last.mean()
-  reference.update(online.groupby('game').return_last.mean())
-  one = runs.game.map(reference)
-  zero = runs.game.map({g: normalisation.load()[g]['random'] for g in set(runs.game)})
+  online = runs[runs.stage == 'online']
+  tables = online[online.run != protocol.SEARCH_RUN].groupby('game')
+  # The search's runs count only where there are no others.
+  reference = online.groupby('game').return_last.mean()
+  reference.update(tables.return_last.mean())
+  runs['one'] = runs.game.map(reference)
+  random = {game: normalisation.load()[game]['random'] for game in {*runs.game}}
+  runs['zero'] = runs.game.map(random)
   for name in (*_SHARES, BEST):
-    runs[name] = (runs[f'return_{name}'] - zero) / (one - zero)
+    runs[name] = normalised(runs[f'return_{name}'], runs)
   return runs
+
+
+def normalised(returns: pd.Series, runs: pd.DataFrame) -> pd.Series:
+  """Returns normalised returns, by the columns `zero` and `one` of the runs."""
+  return (returns - runs.zero) / (runs.one - runs.zero)
 
 
 def matrix(runs: pd.DataFrame, column: str = LAST) -> np.ndarray:
@@ -107,14 +115,16 @@ def improvement(
 def of_configurations(
   runs: pd.DataFrame,
   agent: protocol.Agent,
-  games: Sequence[str] = protocol.SEARCH_GAMES,
+  games: Sequence[str] = (),
 ) -> pd.Series:
   """Returns the score of each configuration of an agent, by `Configuration.name`.
 
-  It is the mean over games of the last evaluations. Configurations that lack a game
-  are left out.
+  It is the mean over games of the last evaluations; games default to all of the
+  search. Configurations that lack a game are left out.
   """
-  chosen = runs[(runs.stage == 'search') & (runs.agent == agent.folder)]
+  search = runs[runs.stage == 'search']
+  games = games or sorted({*search.game})
+  chosen = search[search.agent == agent.folder]
   table = chosen.pivot(index='setting', columns='game', values=LAST)
   if set(table.columns) != set(games):
     return pd.Series(dtype=float)

@@ -1,0 +1,210 @@
+"""The MinAtar benchmark: its protocol, and its record of made-up runs."""
+
+import argparse
+import shutil
+
+import gin
+import numpy as np
+import pandas as pd
+import pytest
+
+from batch_rl.dataset.shards import replay_log
+from batch_rl.fixed_replay import run_experiment  # noqa: F401  (gin names)
+from batch_rl.report import aggregates
+from batch_rl.runs import command_line, gin_files, run_record
+from batch_rl.tests.report import made_up_runs
+from benchmarks import minatar_scores
+from benchmarks.evidence.minatar import (
+  __main__ as program,
+)
+from benchmarks.evidence.minatar import (
+  figures,
+  protocol,
+  record,
+  scores,
+  tables,
+)
+
+GAME = 'MinAtar-Breakout'
+AGENTS = {agent.folder: agent for agent in protocol.AGENTS}
+
+
+@pytest.fixture(autouse=True)
+def _few_bootstrap_samples(monkeypatch):
+  monkeypatch.setattr(aggregates, 'REPETITIONS', 100)
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+  """Runs of each stage on two made-up runs of the data."""
+  settings = {'game': GAME, 'rom_md5': 'none', 'sticky': 0.1}
+  settings |= {'training_steps': 400, 'target_update_period': 1000}
+
+  def write(path, returns, **others):
+    rate = others.pop('rate', 0.001)
+    run = made_up_runs.write(tmp_path / path, returns, **settings, **others)
+    text = (run / 'run.json').read_text()
+    text = text.replace(
+      '# Parameters', f'AdamOptimizer.learning_rate = {rate}\\n# P'
+    )
+    text = text.replace('Agent.training_steps', 'Runner.training_steps')
+    (run / 'run.json').write_text(text)
+
+  for run in (1, 2):
+    write(f'online/dqn_adam/{GAME}/run-{run}', [1, 3, 4, 5, 6], data=None)
+    place = f'{GAME}/run-{run}/seed-1'
+    over = {'overestimation': [0.0, 1.0, 2.0, 9.0 * run]}
+    write(f'whole/dqn_adam/{place}', [9, 2, 3, 1 + run], diagnostics=over)
+    write(f'whole/bc/{place}', [0, 4, 5, 6], agent='BC')
+    write(
+      f'parts/dqn_adam/subset=x/{place}', [1], subset='random_trajectories(0.1)'
+    )
+  for i, (rate, value) in enumerate([(0.001, 4), (0.00025, 5)], start=1):
+    write(f'search/{i}/dqn_adam/{GAME}/run-4/seed-1', [value], rate=rate)
+  for heads in (4, 50):
+    write(
+      f'heads/rem/num_heads={heads}/{GAME}/run-1/seed-1', [heads], num_heads=heads,
+      agent='multi_head_dqn', transform_strategy="'STOCHASTIC'",
+    )  # fmt: skip
+  for run in (1, 2, 4):
+    with replay_log.ReplayLog(
+      str(tmp_path / 'data' / GAME / str(run) / 'replay_logs'),
+      (2,),
+      np.uint8,
+      stack_size=1,
+      metadata={'environment': {'game': GAME}, 'seed': 7},
+    ) as log:
+      for step in range(20):
+        log.add(np.zeros(2, np.uint8), 0, float(step > 9), step % 5 == 4)
+  return tmp_path
+
+
+def rows_of(text):
+  """Returns the rows of a Markdown table: `{first cell: others}`."""
+  rows = [line.strip('| ').split(' | ') for line in text.splitlines()[2:]]
+  return {row[0]: row[1:] for row in rows}
+
+
+@pytest.mark.parametrize('agent', protocol.AGENTS, ids=lambda agent: agent.name)
+def test_an_agent_has_six_configurations_that_gin_accepts(agent):
+  first = agent.first_configurations()
+  configurations = [*first, *agent.further_configurations(first[1])]
+  assert len({c.name for c in configurations}) == 6
+  for configuration in configurations[1], configurations[-1]:
+    gin.clear_config()
+    command_line.load_gin(
+      [
+        f'batch_rl/fixed_replay/configs/{agent.name}.gin',
+        'batch_rl/minatar/configs/offline.gin',
+      ],
+      [
+        'MinAtarEnvironment.game_name = "Breakout"',
+        *agent.bindings(configuration),
+      ],
+    )
+    bindings = run_record.bindings(gin_files.config_text())
+    assert agent.configuration(bindings) == configuration
+
+
+def test_scores_and_tables(work_dir):
+  out = work_dir / 'out'
+  evaluations, data, selection = record.update(work_dir, out, AGENTS)
+  assert list(data.run) == [1, 2, 4]
+  assert data[['agent_steps', 'episodes', 'mean_return']].iloc[0].tolist() == [
+    20,
+    4,
+    2.5,
+  ]
+  tenths = data[record.TENTHS].iloc[0].to_numpy()
+  assert np.array_equal(tenths[[2, 4, 7, 9]], [0, 0, 5, 5])
+  assert np.isnan(tenths[[0, 1, 3, 5, 6, 8]]).all()
+  runs = scores.of_runs(evaluations)
+  whole = runs[(runs.stage == 'whole') & (runs.agent == 'dqn_adam')]
+  zero = whole.zero.iloc[0]
+  assert (whole.one == 5).all() and zero == pytest.approx(0.536)
+  for column, values in {
+    'last': [7 / 3, 8 / 3],
+    'best': [9, 9],
+    'half': [5.5, 5.5],
+    'quarter': [9, 9],
+  }.items():
+    expected = (np.array(values) - zero) / (5 - zero)
+    np.testing.assert_allclose(whole[column], expected)
+  assert list(whole.overestimation) == [9, 18]
+  text = tables.write(runs, data, selection, out)
+  assert (out / 'tables.md').read_text() == text
+  compared = rows_of(tables.of_whole(runs))
+  assert [*compared] == ['online DQN', 'DQN (Adam)', 'BC']
+  assert compared['BC'][-2:] == ['0.50 [0.50, 0.50]', '1.00 [1.00, 1.00]']
+  assert compared['BC'][0] == '1.00 [1.00, 1.00]'
+  returns = rows_of(tables.of_returns(runs, data))
+  assert returns['DQN (Adam)'] == ['2.50 (2.33, 2.67)']
+  assert returns['mean of the data'] == ['2.50 (2.50, 2.50)']
+  assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
+  figures.write(runs, evaluations, out)
+  drawn = {path.stem for path in out.glob('*.png')}
+  assert {'front', 'curves', 'profiles', 'heads', 'overestimation'} <= drawn
+
+
+def test_the_best_configuration_is_chosen(work_dir):
+  options = argparse.Namespace(
+    work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False
+  )
+  benchmark = program.Benchmark(options, [AGENTS['dqn_adam']])
+  tried = [protocol.Configuration(rate, 250) for rate in (0.001, 0.00025)]
+  assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[1]
+  with pytest.raises(ValueError, match='0.00025/2000'):
+    benchmark.whole()
+
+
+def test_the_record_suffices_and_is_kept(work_dir):
+  out = work_dir / 'out'
+  assert record.update(work_dir / 'nothing', out, AGENTS)[0].empty
+  record.update(work_dir, out, AGENTS)
+  before = {path.name: path.read_bytes() for path in out.iterdir()}
+  record.update(work_dir / 'nothing', out, AGENTS)
+  shutil.rmtree(work_dir / 'data')
+  folder = work_dir / 'whole/dqn_adam' / GAME
+  (folder / 'run-2').rename(folder / 'run-7')
+  with pytest.raises(ValueError, match='MinAtar-Breakout 7'):
+    record.update(work_dir, out, AGENTS)
+  assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+  found = record.read(out / 'evaluations.csv', record.EVALUATIONS)
+  shorter = found.groupby(record.RUN).head(2)
+  for old, new in (found, shorter), (shorter, found):
+    assert record.add_evaluations(old, new).equals(found)
+  with pytest.raises(ValueError, match='several runs of rem 4'):
+    record.add_evaluations(found, pd.concat([found, found]))
+  data = record.read(out / 'data.csv', record.DATA)
+  with pytest.raises(ValueError, match='MinAtar-Breakout 1'):
+    record.add_data(data, data.assign(fingerprint='9'))
+
+
+def test_an_agent_of_the_user_is_marked(work_dir, capsys):
+  folder = work_dir / 'whole'
+  (folder / 'bc').rename(folder / 'MyAgent')
+  assert 'BC' not in {*record.read_evaluations(work_dir, AGENTS).label}
+  assert 'name its agent in --agents' in capsys.readouterr().out
+  options = argparse.Namespace(
+    agents=['mine.MyAgent'],
+    own='MyAgent.weight = 1, 2, 3',
+    gin_files=[],
+    quick=False,
+  )
+  [agent] = program.chosen_agents(options)
+  assert agent.values == ('1', '2', '3')
+  own = protocol.Agent('mine.MyAgent', has_target=False)
+  labels = record.read_evaluations(work_dir, {**AGENTS, own.folder: own}).label
+  assert 'BC (yours)' in {*labels}
+  for wrong in ({'own': 'weight=1'}, {'agents': ['rem']}, {'agents': ['no']}):
+    with pytest.raises(ValueError, match=r'--own|no agent'):
+      program.chosen_agents(argparse.Namespace(**{**vars(options), **wrong}))
+
+
+def test_scores_of_online_runs(work_dir):
+  final, best = minatar_scores.online_scores(str(work_dir / 'online'))
+  assert (final.score, final.value) == ('dqn_final', 6)
+  assert (best.game, best.value, best.standard_error) == (GAME, 6, 0)
+  with pytest.raises(ValueError, match='offline'):
+    (work_dir / 'offline').mkdir()
+    minatar_scores.online_scores(str(work_dir / 'offline'))
