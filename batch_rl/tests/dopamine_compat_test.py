@@ -71,19 +71,29 @@ print(data_adapter._is_pandas_series(frame['a']))
   assert done.stdout.split() == lines.split(), done.stderr
 
 
-def test_packages_import_nothing_heavy_and_the_data_tools_change_nothing():
+def test_packages_import_nothing_heavy_and_the_data_tools_change_nothing(
+  tmp_path,
+):
   """Hooks are installed by the import of any package of agents."""
-  done = run("""
+  done = run(f"""
 import importlib, os, sys
 before = dict(os.environ), list(sys.meta_path)
 import batch_rl.dataset
 print((dict(os.environ), list(sys.meta_path)) == before, 'numpy' in sys.modules)
-import batch_rl.dataset.logged_run, batch_rl.dataset.sampling.sampler
-heavy = {'tensorflow', 'jax', 'dopamine', 'gin', 'gym', 'batch_rl.dopamine_compat'}
+import numpy as np
+from batch_rl.dataset import ReplayLog, sampler, store
+with ReplayLog('{tmp_path}', (4,), np.float64, 100, stack_size=1) as log:
+  for step in range(30):
+    log.add(np.full(4, step), step % 3, -0.5, step % 10 == 9)
+draw = batch_rl.dataset.open('{tmp_path}').transitions(stack_size=1, seed=0)
+batch = draw.batch(0, 8)
+assert draw.num_transitions == 30
+np.testing.assert_array_equal(batch.state[:, 0, 0] % 3, batch.action % 3)
+heavy = {{'tensorflow', 'jax', 'dopamine', 'gin', 'gym', 'batch_rl.dopamine_compat'}}
 print(heavy & sys.modules.keys(), [k for k in os.environ if 'TF_' in k])
 for package in ('agents', 'baselines', 'fixed_replay', 'multi_head', 'runs'):
   if not os.fork():
-    importlib.import_module(f'batch_rl.{package}')
+    importlib.import_module('batch_rl.' + package)
     print('tensorflow' in sys.modules, 'batch_rl.dopamine_compat' in sys.modules)
     os._exit(sys.stdout.flush() or 0)
   os.wait()

@@ -1,5 +1,7 @@
 """Batches as PyTorch tensors, alone and through loaders."""
 
+import pickle
+
 import pytest
 
 from batch_rl.dataset.sampling import sequences
@@ -90,10 +92,10 @@ def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811
       make_dataset(source, pin_memory=True)
 
 
-@pytest.mark.waits
-def test_spawned_workers_open_the_store(store):  # noqa: F811
+def test_a_pickled_dataset_opens_the_store(store):  # noqa: F811
+  """As a spawned worker does."""
   source = streams.steps(store)
-  batches = take(loader(source, 1, 'spawn'), 3)
+  batches = take(pickle.loads(pickle.dumps(make_dataset(source))), 3)
   for number, batch in enumerate(batches):
     streams.assert_equal(batch, source.batch(number, streams.SIZE), ['state'])
 
