@@ -37,12 +37,12 @@ def assert_same_copies(a, b):
   assert result.same, result
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(
   kinds=st.lists(
     st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
     min_size=4,
-    max_size=12,
+    max_size=9,
   ),
   last_is_open=st.booleans(),
   missing=st.sets(st.integers(0, 9), max_size=2),

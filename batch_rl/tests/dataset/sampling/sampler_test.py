@@ -98,7 +98,7 @@ def test_all_transitions_of_the_run_are_valid(
   present = known_runs.remove_shards(run, data)
   kept = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
   opened = open_store(run.directory)
-  for stack_size in (1, 2, 3, 4, 5):
+  for stack_size in data.draw(st.permutations([1, 2, 3, 4, 5]))[:2]:
     horizon = data.draw(st.integers(1, 4))
     sampler = make_sampler(opened, stack_size, horizon)
     assert_draws(sampler, run, present)
@@ -127,9 +127,10 @@ def reveals_its_padding(run, suffix, logged_with):
   black=st.lists(st.integers(0, 5), max_size=10),
   logged_with=st.integers(1, 4),
   gone=st.integers(-1, 3),
+  small=st.integers(1, 3),
 )
 def test_padding_is_never_drawn_and_black_frames_are(
-  tmp_path_factory, lengths, capacity, black, logged_with, gone
+  tmp_path_factory, lengths, capacity, black, logged_with, gone, small
 ):
   """Loggers pad with 0 to 3 rows, which black first frames resemble.
 
@@ -142,7 +143,7 @@ def test_padding_is_never_drawn_and_black_frames_are(
   if gone >= 0 and len(run.suffixes) > 1:
     ring_logs.remove_shard(directory, gone)
   opened, in_store = open_store(directory), run.rows_of(present)
-  for stack_size in (1, 2, 3, 4):
+  for stack_size in (small, 4):
     sampler = make_sampler(opened, stack_size)
     expected = known_runs.transitions(run, in_store, stack_size, 1, GAMMA)
     valid = sampler.valid_rows()
