@@ -63,9 +63,12 @@ def rows_of(text):
   return [{r.split(' | ')[0]: r.split(' | ')[1:] for r in t} for t in rows]
 
 
-def test_results(work_dir):
-  results.write(work_dir, work_dir / 'out')
-  text = (work_dir / 'out' / 'summary.md').read_text()
+def test_results_whose_record_suffices_and_is_kept(work_dir):
+  out = work_dir / 'out'
+  with pytest.raises(ValueError, match='nothing'):
+    results.write(work_dir / 'nothing', out)
+  results.write(work_dir, out)
+  text = (out / 'summary.md').read_text()
   assert 'offline agents after 400 updates, online agents after 300' in text
   assert 'offline agents after 100 updates.' in text  # Parts of the data.
   returns, compared, returns_of_parts, parts = rows_of(text)
@@ -82,20 +85,14 @@ def test_results(work_dir):
     'DQN (Adam), all',
     'DQN (Adam), first_trajectories(0.2)',
   ]
-  evaluations = made_up_runs.read_csv(work_dir / 'out/evaluations.csv')
+  evaluations = made_up_runs.read_csv(out / 'evaluations.csv')
   assert len(evaluations) == 2 * 3 + 2 * 4 + 1
   assert [row['updates'] for row in evaluations[:3]] == ['100', '200', '300']
-  data, _ = made_up_runs.read_csv(work_dir / 'out/data.csv')
+  data, _ = made_up_runs.read_csv(out / 'data.csv')
   assert (data['game'], data['run'], data['agent_steps']) == (GAME, '1', '20')
   assert (data['episodes'], data['mean_return']) == ('4', '5.0')
-  assert (work_dir / 'out' / 'minatar.png').stat().st_size > 0
+  assert (out / 'minatar.png').stat().st_size > 0
 
-
-def test_the_record_suffices_and_is_kept(work_dir):
-  out = work_dir / 'out'
-  with pytest.raises(ValueError, match='nothing'):
-    results.write(work_dir / 'nothing', out)
-  results.write(work_dir, out)
   before = {path.name: path.read_bytes() for path in out.iterdir()}
   results.write(work_dir / 'nothing', out)
   shutil.rmtree(work_dir / 'data')
