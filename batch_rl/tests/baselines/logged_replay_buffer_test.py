@@ -47,7 +47,7 @@ def fill(memories, lengths, terminals, extra=()):
       memory.add(*row, *extra, episode_end=last)
 
 
-@hypothesis.settings(deadline=None)
+@hypothesis.settings(max_examples=50, deadline=None)
 @hypothesis.given(
   capacity=st.integers(12, 60),
   stack_size=st.integers(1, 4),

@@ -33,7 +33,7 @@ from batch_rl.tests import (
 from batch_rl.utils import locks
 from batch_rl.utils.user_code import user_modules
 
-ITERATIONS, STEPS = 5, 300
+ITERATIONS, STEPS = 3, 200
 GAME = 'atari_lib.create_atari_environment.game_name'
 
 
@@ -48,7 +48,7 @@ def online_options(base_dir, log_dir):
       f'LoggedRunner.training_steps={STEPS}',
       'LoggedRunner.evaluation_steps=0',
       'LoggedRunner.max_steps_per_episode=100',
-      'RandomAgent.shard_capacity=500',
+      'RandomAgent.shard_capacity=250',
       'ENVIRONMENT=@atari_lib.create_atari_environment',
       'LoggedRunner.create_environment_fn=%ENVIRONMENT',
       "GAME='Pong'",

@@ -93,7 +93,7 @@ def fuzzed_run(tmp_path_factory):
 
 
 @hypothesis.settings(
-  max_examples=40,
+  max_examples=20,
   deadline=None,
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
