@@ -244,10 +244,18 @@ TWICE = ['FixedReplayRunner.num_iterations=2']
 
 
 @pytest.fixture(scope='module')
-def trained(unbroken, tmp_path_factory):
+def data(tmp_path_factory):
+  """Directory with so few frames that none are needed to compress others."""
+  directory = tmp_path_factory.mktemp('data')
+  shards.write_images(directory / 'Pong/1/replay_logs')
+  return directory
+
+
+@pytest.fixture(scope='module')
+def trained(data, tmp_path_factory):
   """The base_dir of a run of one iteration."""
   base_dir = tmp_path_factory.mktemp('trained') / 'base'
-  offline_main(base_dir, unbroken, ONCE)
+  offline_main(base_dir, data, ONCE)
   return base_dir
 
 
@@ -274,14 +282,14 @@ def own_program(base_dir, data, bindings):
 
 
 def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
-  base_dir, unbroken, refusal
+  base_dir, data, refusal
 ):
   """The seed is a flag of the command, and a binding of the program."""
-  own_program(base_dir, unbroken, TWICE)
+  own_program(base_dir, data, TWICE)
   changed = ['FixedReplayDQNAgent.gamma=0.5']
   with pytest.raises(ValueError, match='gamma'):
-    own_program(base_dir, unbroken, changed)
-  offline_main(base_dir, unbroken, [*ONCE, 'Checkpoints.keep=9'])
+    own_program(base_dir, data, changed)
+  offline_main(base_dir, data, [*ONCE, 'Checkpoints.keep=9'])
   path = base_dir / 'run.json'
   intact = accepted = path.read_text()
   record = json.loads(intact)
@@ -290,7 +298,7 @@ def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
 
   long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
   settings = [*ONCE, *changed, long_subset]
-  printed = refusal(offline_main, base_dir, unbroken, settings, seed=2)
+  printed = refusal(offline_main, base_dir, data, settings, seed=2)
   assert len(printed) < 2000  # only the changes, without gin's rulers
   for change in ('gamma = 0.5', 'x' * 90, '- seed = 1; + seed = 2'):
     assert change in printed
@@ -305,28 +313,28 @@ def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
   ):
     path.write_text(intact.replace(now, before))
     accepted = accepted.replace(now, before)
-    assert line in refusal(offline_main, base_dir, unbroken, ONCE)
+    assert line in refusal(offline_main, base_dir, data, ONCE)
   path.write_text(accepted)
-  offline_main(base_dir, unbroken, ONCE, accept_changes=True)
+  offline_main(base_dir, data, ONCE, accept_changes=True)
   assert path.read_text() == accepted  # nothing was trained
   changed.append('FixedReplayRunner.num_iterations=3')
   changed.append('FixedReplayBuffer.subset="first_transitions(30)"')
-  offline_main(base_dir, unbroken, changed, accept_changes=True)
+  offline_main(base_dir, data, changed, accept_changes=True)
   assert (base_dir / 'checkpoints/ckpt-2').exists()
   record = json.loads(path.read_text())
   assert record['tensor_float_32'] is False
   assert record['environment']['rom_md5'] == digest
-  settings, data, *environment = record['changes']
+  settings, rows, *environment = record['changes']
   assert any('gamma = 0.5' in line for line in settings)
-  assert 'first_transitions(30)' in data[1] and len(environment) == 2
+  assert 'first_transitions(30)' in rows[1] and len(environment) == 2
   assert 'gamma = 0.5' in record['gin_config']
 
 
 def test_first_weights_are_needed_only_at_the_start(
-  trained, tmp_path, unbroken, refusal
+  trained, tmp_path, data, refusal
 ):
   start = shutil.copytree(trained, tmp_path / 'start')
-  run = tmp_path / 'base', unbroken
+  run = tmp_path / 'base', data
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
   offline_main(*run, ONCE, **given)
   printed = refusal(offline_main, *run, ONCE, init_checkpoint_dir=str(tmp_path))
