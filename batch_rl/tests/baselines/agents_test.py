@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import re
+import tempfile
 
 import gin
 import numpy as np
@@ -92,7 +93,7 @@ def online_weights(agent):
 def test_trains_and_logs_before_and_after_a_checkpoint(
   name, make_agent, tmp_path
 ):
-  """One test, because building an agent takes a second."""
+  """The agent after the checkpoint starts from offline weights before it."""
   agent = make_agent(name)
   assert name == 'random' or agent.gamma == GAMMA
   weights = online_weights(agent)
@@ -108,7 +109,7 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
     expected = learner_state(agent)
   play(agent, [33], seed=1)  # Not in the checkpoint, so it is lost.
 
-  fresh = make_agent(name)
+  fresh = make_agent(name) if name == 'random' else started(name, make_agent)
   assert not fresh.unbundle(str(tmp_path), 7, None)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
@@ -145,6 +146,29 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
     assert mean == pytest.approx((total + last) / 9)
 
 
+def started(name, make_agent):
+  """Returns an agent that has the weights of an offline agent, and checks them."""
+  with tempfile.TemporaryDirectory() as folder:
+    cartpole.write_log(f'{folder}/data')
+    offline = cartpole.build_offline_agent(name, f'{folder}/data')
+    target = {
+      variable: array + 1
+      for variable, array in cartpole.values(offline).items()
+      if variable.startswith('Target/')
+    }
+    cartpole.load_values(offline, target)
+    offline.bundle_and_checkpoint(folder, 3)
+    agent = make_agent(name, init_checkpoint_dir=folder)
+  for network in 'Online', 'Target':
+    expected, found = (cartpole.weights(a, network) for a in (offline, agent))
+    np.testing.assert_array_equal(found, expected)
+  assert target and not np.array_equal(found, online_weights(agent))
+  assert agent.training_steps == 0
+  for variable, array in cartpole.values(agent).items():
+    assert not (variable.endswith('/Adam') and array.any())
+  return agent
+
+
 def learner_state(agent):
   """Returns agent steps, variables, and all valid transitions in memory."""
   memory = agent._replay.memory
@@ -163,26 +187,6 @@ def assert_same_learner(restored, expected):
   assert restored[2] == rows
   for left, right in zip(transitions, restored[3], strict=True):
     np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.parametrize('name', sorted({*CLASSES} - {'random'}))
-def test_starts_from_the_weights_of_an_offline_agent(
-  name, make_agent, tmp_path
-):
-  cartpole.write_log(tmp_path / 'data')
-  offline = cartpole.build_offline_agent(name, tmp_path / 'data')
-  list(offline.train_steps(8))  # The target weights are those after step 0.
-  offline.bundle_and_checkpoint(str(tmp_path), 3)
-  agent = make_agent(name, init_checkpoint_dir=str(tmp_path))
-  for network in 'Online', 'Target':
-    np.testing.assert_array_equal(
-      *(cartpole.weights(a, network) for a in (offline, agent))
-    )
-  online, target = (cartpole.weights(agent, n) for n in ('Online', 'Target'))
-  assert not np.array_equal(online, target)
-  assert agent.training_steps == 0
-  for variable, array in cartpole.values(agent).items():
-    assert not (variable.endswith('/Adam') and array.any())
 
 
 def test_heads_on_one_torso_are_no_separate_networks(make_agent, tmp_path):

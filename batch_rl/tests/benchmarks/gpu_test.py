@@ -8,6 +8,7 @@ import pytest
 
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import settings
+from batch_rl.tests import programs, shards
 from benchmarks import gpu, gpu_updates
 
 ANSWERS = """
@@ -47,16 +48,16 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
     assert name == 'dqn' and set(cells) == {''} and reason in note
 
 
-def test_an_agent_is_measured():
+def test_an_agent_is_measured(tmp_path):
+  shards.write_images(tmp_path)
   bindings = {
     'WrappedFixedReplayBuffer.batch_size': 2,
+    'FixedReplayDQNAgent.network': programs.TinyNetwork,
     'FixedReplayDQNAgent.updates_per_run': 2,
-    'FixedReplayBuffer.num_buffers': 1,
   }
   with mock.patch.multiple(gpu_updates, _MOST=4):
-    found = gpu_updates.prepare(
-      'dqn', 'data/Pong/1/replay_logs', bindings, False, True
-    )(0.0)
+    measure = gpu_updates.prepare('dqn', str(tmp_path), bindings, False, True)
+    found = measure(0.0)
   names = {'rate', 'processors', 'waiting', 'constant'}
   assert names <= found.keys() <= names | {'memory'}
   assert all(value > 0 for value in found.values())

@@ -28,6 +28,7 @@ def run(program, config, agent, bindings, **flags):
       f'{runner}.training_steps = 80',
       f'{runner}.evaluation_steps = 60',
       f'{runner}.max_steps_per_episode = 20',
+      *['FixedReplayRunner.probe_size = 0'] * (program is offline),
       *bindings,
     ],
     **flags,

@@ -118,18 +118,17 @@ def test_the_first_iterations_can_be_compared(compare):
 
 
 def test_a_repeated_run_counts_once(compare):
-  """The longer one counts."""
-  compared = compare(([1.0, 2.0], {}), ([1.0], {'root': '/moved'}))
-  assert [run.done for _, run in compared.runs] == [2]
+  """The longer one counts. Runs from different weights do not repeat each other."""
+  weights = [{'init_checkpoint_dir': f'/runs/{name}'} for name in 'ab']
+  compared = compare(
+    ([1.0, 2.0], {}),
+    ([1.0], {'root': '/moved'}),
+    *[([1.0, 2.0], {'seed': 5, **options}) for options in weights],
+  )
+  assert [run.done for _, run in compared.runs] == [2] * 3
+  assert sorted(counts(compared.runs).values()) == [1, 2]
   [(_, reason)] = compared.excluded
   assert 'repeats' in reason
-
-
-def test_runs_from_different_weights_both_count(compare):
-  compared = compare(
-    *[([1.0], {'init_checkpoint_dir': f'/runs/{name}'}) for name in 'ab']
-  )
-  assert [*counts(compared.runs).values()] == [2] and not compared.excluded
 
 
 def test_logs_of_different_length_are_not_averaged(tmp_path):

@@ -295,7 +295,12 @@ def test_a_report_replaces_another(run, tmp_path):
   assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
 
 
-def test_names_that_are_paths_or_not_unicode(run, tmp_path):
+def test_names_that_are_paths_or_not_unicode_or_have_special_characters(
+  run, tmp_path
+):
+  """They harm neither page nor tables."""
+  made_up_runs.write_dopamine_log(tmp_path / 'runs/log', [1.0])
+  name = '_<b>A|B< b> $x_1$ & 100%'
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
   agent = 'mine.\x1b[31mA\udcff'
   path = made_up_runs.write(directory, [3.0], agent)
@@ -303,9 +308,13 @@ def test_names_that_are_paths_or_not_unicode(run, tmp_path):
   record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
   record = record.replace('"game": "Pong"', '"game": "../../Pong"')
   (path / 'run.json').write_text(record)
-  code, text, out = run()
+  code, text, out = run(f'--name={tmp_path}/runs/log={name}/Pong')
   assert code == 0, text
   assert (out / 'plots' / 'curves.png').exists()
+  assert '&lt;b&gt;A|B' in (out / 'index.html').read_text()
+  scores = (out / 'scores_final.md').read_text()
+  assert r'&lt;b&gt;A\|B' in scores and '<b>' not in scores
+  assert r'\$x\_1\$ \& 100\%' in (out / 'scores_final.tex').read_text()
   assert r'caf\udcff' in (out / 'runs.csv').read_text()
   assert r'mine.\x1b[31mA\udcff' in text and '\x1b' not in text
 
@@ -320,15 +329,3 @@ def test_other_files_are_not_overwritten(run, tmp_path, name):
   code, text, _ = run()
   assert code == 2 and name in text
   assert path.read_text() == 'Chapter 1'
-
-
-def test_special_characters_in_names(run, tmp_path):
-  """They harm neither page nor tables."""
-  made_up_runs.write_dopamine_log(tmp_path / 'runs', [1.0])
-  name = '_<b>A|B< b> $x_1$ & 100%'
-  code, _, out = run(f'--name={tmp_path}/runs={name}/Pong', '--iterations=1')
-  assert code == 0
-  assert '&lt;b&gt;A|B' in (out / 'index.html').read_text()
-  text = (out / 'scores_final.md').read_text()
-  assert r'&lt;b&gt;A\|B' in text and '<b>' not in text
-  assert r'\$x\_1\$ \& 100\%' in (out / 'scores_final.tex').read_text()

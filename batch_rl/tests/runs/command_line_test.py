@@ -33,7 +33,7 @@ from batch_rl.tests import (
 from batch_rl.utils import locks
 from batch_rl.utils.user_code import user_modules
 
-ITERATIONS, STEPS = 5, 300
+ITERATIONS, STEPS = 3, 200
 GAME = 'atari_lib.create_atari_environment.game_name'
 
 
@@ -48,7 +48,7 @@ def online_options(base_dir, log_dir):
       f'LoggedRunner.training_steps={STEPS}',
       'LoggedRunner.evaluation_steps=0',
       'LoggedRunner.max_steps_per_episode=100',
-      'RandomAgent.shard_capacity=500',
+      'RandomAgent.shard_capacity=250',
       'ENVIRONMENT=@atari_lib.create_atari_environment',
       'LoggedRunner.create_environment_fn=%ENVIRONMENT',
       "GAME='Pong'",
@@ -117,12 +117,12 @@ def test_logs_of_other_runs_are_refused(unbroken, tmp_path, refusal):
 def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   """With a gin file of 2020; most tests have those of the package."""
   (tmp_path / 'old.gin').write_text(
-    gin_files_of_2020.FILES['offline c51'].text()
+    gin_files_of_2020.FILES['offline dqn'].text()
   )
   options = dict(
-    base_dir='c51',
+    base_dir='dqn',
     replay_dir=os.path.relpath(unbroken / 'Pong/1', tmp_path),
-    agent_name='c51',
+    agent_name='dqn',
     gin_files='old.gin',
     seed=1,
     gin_bindings=[
@@ -130,6 +130,9 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
       'FixedReplayRunner.training_steps=8',
       'FixedReplayRunner.evaluation_steps=10',
       'FixedReplayRunner.max_steps_per_episode=20',
+      'FixedReplayRunner.probe_size=0',
+      programs.IMPORT_TINY_NETWORK,
+      'FixedReplayDQNAgent.network=@TinyNetwork',
     ],
   )
   line = programs.command('fixed_replay.train', **options)
@@ -137,10 +140,10 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   assert trained.returncode == 0, trained.stderr
   assert 'has no effect' not in trained.stderr
   assert 'Iteration 0: evaluation return' in trained.stderr
-  record = json.loads((tmp_path / 'c51/run.json').read_text())
+  record = json.loads((tmp_path / 'dqn/run.json').read_text())
   assert record['environment']['game'] == 'Pong'
-  assert (record['seed'], record['agent']) == (1, 'c51')
-  assert 'FixedReplayRainbowAgent.num_atoms = 51' in record['gin_config']
+  assert (record['seed'], record['agent']) == (1, 'dqn')
+  assert 'FixedReplayDQNAgent.update_period = 4' in record['gin_config']
 
 
 @pytest.mark.parametrize(
@@ -216,8 +219,8 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
 
 SHORT = [
   'FixedReplayRunner.training_steps=8',
-  'FixedReplayRunner.evaluation_steps=1',
-  'FixedReplayRunner.max_steps_per_episode=5',
+  'FixedReplayRunner.evaluation_steps=0',
+  'FixedReplayRunner.probe_size=0',
   'WrappedFixedReplayBuffer.num_buffers=1',
   programs.IMPORT_TINY_NETWORK,
   'FixedReplayDQNAgent.network=@TinyNetwork',
@@ -241,10 +244,18 @@ TWICE = ['FixedReplayRunner.num_iterations=2']
 
 
 @pytest.fixture(scope='module')
-def trained(unbroken, tmp_path_factory):
+def data(tmp_path_factory):
+  """Directory with so few frames that none are needed to compress others."""
+  directory = tmp_path_factory.mktemp('data')
+  shards.write_images(directory / 'Pong/1/replay_logs')
+  return directory
+
+
+@pytest.fixture(scope='module')
+def trained(data, tmp_path_factory):
   """The base_dir of a run of one iteration."""
   base_dir = tmp_path_factory.mktemp('trained') / 'base'
-  offline_main(base_dir, unbroken, ONCE)
+  offline_main(base_dir, data, ONCE)
   return base_dir
 
 
@@ -252,40 +263,6 @@ def trained(unbroken, tmp_path_factory):
 def base_dir(trained, tmp_path):
   """A copy of the base_dir of a run of one iteration."""
   return shutil.copytree(trained, tmp_path / 'base')
-
-
-def test_a_run_with_checkpoints_keeps_its_settings_rom_and_precision(
-  base_dir, unbroken, refusal
-):
-  long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
-  settings = ['FixedReplayDQNAgent.gamma=0.5', long_subset]
-  printed = refusal(
-    offline_main, base_dir, unbroken, [*ONCE, *settings], seed=2
-  )
-  assert len(printed) < 2000  # only the changes, without gin's rulers
-  for change in ('gamma = 0.5', 'x' * 90, '- seed = 1; + seed = 2'):
-    assert change in printed
-  path = base_dir / 'run.json'
-  digest = json.loads(path.read_text())['environment']['rom_md5']
-  intact = changed = path.read_text()
-  for now, before, line in (
-    (digest, 'f' * 32, f'- rom_md5 = {"f" * 32}; + rom_md5 = {digest}'),
-    (
-      '"tensor_float_32": false',
-      '"tensor_float_32": true',
-      '- tensor_float_32 = True; + tensor_float_32 = False',
-    ),
-  ):
-    path.write_text(intact.replace(now, before))
-    changed = changed.replace(now, before)
-    assert line in refusal(offline_main, base_dir, unbroken, ONCE)
-  path.write_text(changed)
-  offline_main(base_dir, unbroken, ONCE, accept_changes=True)
-  assert path.read_text() == changed  # nothing was trained
-  offline_main(base_dir, unbroken, TWICE, accept_changes=True)
-  record = json.loads(path.read_text())
-  assert record['tensor_float_32'] is False
-  assert record['environment']['rom_md5'] == digest
 
 
 def own_program(base_dir, data, bindings):
@@ -304,36 +281,60 @@ def own_program(base_dir, data, bindings):
   offline_runs.FixedReplayRunner(str(base_dir), create_agent).run_experiment()
 
 
-def test_a_run_may_be_prolonged_and_changed_by_the_command_or_a_program(
-  base_dir, unbroken
+def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
+  base_dir, data, refusal
 ):
-  """The seed is a flag of the one, and a binding of the other."""
-  own_program(base_dir, unbroken, TWICE)
+  """The seed is a flag of the command, and a binding of the program."""
+  own_program(base_dir, data, TWICE)
   changed = ['FixedReplayDQNAgent.gamma=0.5']
   with pytest.raises(ValueError, match='gamma'):
-    own_program(base_dir, unbroken, changed)
-  thrice = 'FixedReplayRunner.num_iterations=3'
-  offline_main(base_dir, unbroken, [thrice, 'Checkpoints.keep=9'])
-  offline_main(base_dir, unbroken, ONCE)  # with nothing to do
-  record = json.loads((base_dir / 'run.json').read_text())
+    own_program(base_dir, data, changed)
+  offline_main(base_dir, data, [*ONCE, 'Checkpoints.keep=9'])
+  path = base_dir / 'run.json'
+  intact = accepted = path.read_text()
+  record = json.loads(intact)
   assert (record['seed'], record['agent']) == (1, 'dqn')
   assert 'changes' not in record
-  changed.append('FixedReplayRunner.num_iterations=4')
+
+  long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
+  settings = [*ONCE, *changed, long_subset]
+  printed = refusal(offline_main, base_dir, data, settings, seed=2)
+  assert len(printed) < 2000  # only the changes, without gin's rulers
+  for change in ('gamma = 0.5', 'x' * 90, '- seed = 1; + seed = 2'):
+    assert change in printed
+  digest = record['environment']['rom_md5']
+  for now, before, line in (
+    (digest, 'f' * 32, f'- rom_md5 = {"f" * 32}; + rom_md5 = {digest}'),
+    (
+      '"tensor_float_32": false',
+      '"tensor_float_32": true',
+      '- tensor_float_32 = True; + tensor_float_32 = False',
+    ),
+  ):
+    path.write_text(intact.replace(now, before))
+    accepted = accepted.replace(now, before)
+    assert line in refusal(offline_main, base_dir, data, ONCE)
+  path.write_text(accepted)
+  offline_main(base_dir, data, ONCE, accept_changes=True)
+  assert path.read_text() == accepted  # nothing was trained
+  changed.append('FixedReplayRunner.num_iterations=3')
   changed.append('FixedReplayBuffer.subset="first_transitions(30)"')
-  offline_main(base_dir, unbroken, changed, accept_changes=True)
-  assert (base_dir / 'checkpoints/ckpt-3').exists()
-  record = json.loads((base_dir / 'run.json').read_text())
-  settings, data = record['changes']
+  offline_main(base_dir, data, changed, accept_changes=True)
+  assert (base_dir / 'checkpoints/ckpt-2').exists()
+  record = json.loads(path.read_text())
+  assert record['tensor_float_32'] is False
+  assert record['environment']['rom_md5'] == digest
+  settings, rows, *environment = record['changes']
   assert any('gamma = 0.5' in line for line in settings)
-  assert 'first_transitions(30)' in data[1]
+  assert 'first_transitions(30)' in rows[1] and len(environment) == 2
   assert 'gamma = 0.5' in record['gin_config']
 
 
 def test_first_weights_are_needed_only_at_the_start(
-  trained, tmp_path, unbroken, refusal
+  trained, tmp_path, data, refusal
 ):
   start = shutil.copytree(trained, tmp_path / 'start')
-  run = tmp_path / 'base', unbroken
+  run = tmp_path / 'base', data
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
   offline_main(*run, ONCE, **given)
   printed = refusal(offline_main, *run, ONCE, init_checkpoint_dir=str(tmp_path))

@@ -5,16 +5,19 @@ import os
 import signal
 
 import gin
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from batch_rl import dopamine_compat
 from batch_rl.baselines import run_experiment as online
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
+from batch_rl.minatar import games
 from batch_rl.runs import checkpoints, command_line, interruption
-from batch_rl.tests import cartpole, learning_test, results, shards
+from batch_rl.tests import cartpole, learning_test, results
 from batch_rl.utils import seeding
 
 OFFLINE = """
@@ -30,7 +33,11 @@ OFFLINE = """
 """
 ONLINE = """
     create_online_agent.agent_name = '{name}'
-    atari_lib.create_atari_environment.game_name = 'Pong'
+    import batch_rl.minatar.environment
+    LoggedRunner.create_environment_fn = @MinAtarEnvironment
+    MinAtarEnvironment.game_name = 'Seaquest'
+    {agent}.observation_shape = @minatar_observation_shape()
+    {agent}.stack_size = 1
     LoggedRunner.num_iterations = 2
     LoggedRunner.training_steps = 100
     LoggedRunner.evaluation_steps = 30
@@ -49,13 +56,8 @@ LOGGED = """
     WrappedLoggedReplayBuffer.offline_dir = '{data}'
     WrappedLoggedReplayBuffer.offline_fraction = 0.25
 """
-MINATAR = """
-    import batch_rl.minatar.environment
-    LoggedRunner.create_environment_fn = @MinAtarEnvironment
-    MinAtarEnvironment.game_name = 'Seaquest'
-    RandomAgent.observation_shape = @minatar_observation_shape()
-    RandomAgent.stack_size = 1
-    RandomAgent.shard_capacity = 90
+RANDOM = """
+    {agent}.shard_capacity = 90
 """
 
 
@@ -137,17 +139,22 @@ def copy(directory, target):
 
 
 @pytest.mark.parametrize(
-  ('name', 'bindings', 'stops'),
+  ('name', 'agent', 'bindings', 'stops'),
   [
-    ('multi_network_dqn', LOGGED, [60, -47]),
+    ('multi_network_dqn', 'LoggedMultiNetworkDQNAgent', LOGGED, [60, -47]),
     # Before the first checkpoint, after it, just resumed, at SIGTERM, later.
-    ('random', MINATAR, [-20, -50, -1, 60, -47]),
+    ('random', 'RandomAgent', RANDOM, [-20, -50, -1, 60, -47]),
   ],
 )
-def test_online(tmp_path, name, bindings, stops):
-  agent = 'LoggedMultiNetworkDQNAgent'
+def test_online(tmp_path, name, agent, bindings, stops):
+  """On MinAtar; `command_line_test` has a game of Atari."""
   data = tmp_path / 'data'
-  shards.write_images(data / 'replay_logs')
+  shape = games.observation_shape('Seaquest')
+  with replay_log.ReplayLog(
+    data / 'replay_logs', shape, np.uint8, 40, stack_size=1
+  ) as log:
+    for step in range(60):
+      log.add(np.full(shape, step % 2), step % 6, 0.5, step % 15 == 14)
   bindings = (ONLINE + bindings).format(agent=agent, name=name, data=data)
 
   def start(base_dir, log, stop_at=None):

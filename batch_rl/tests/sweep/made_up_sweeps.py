@@ -4,16 +4,19 @@ import pathlib
 import textwrap
 import time
 
-from batch_rl.runs import progress
+from batch_rl.runs import progress, run_record
 from batch_rl.sweep import plan
 
-# Adds a letter to `starts`, writes progress, runs `body`, and finishes.
+# Locks the run as `run_record`, which imports NumPy, does; adds a letter to `starts`,
+# writes progress, runs `body`, and finishes.
 _PROGRAM = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
 os.chdir({directory!r})
-from batch_rl.runs import progress, run_record
-run_record.lock('.')
+from batch_rl.runs import progress
+from batch_rl.utils import locks
+held = locks.try_lock({lock!r})
+assert held
 with open('starts', 'a') as file:
   file.write('x')
 starts = open('starts').read().count('x')
@@ -47,7 +50,10 @@ def program_cell(name, directory, body, job='offline') -> plan.Cell:
   """Returns a cell whose program counts its starts and runs `body`."""
   root = str(pathlib.Path(progress.__file__).parents[2])
   code = _PROGRAM.format(
-    root=root, directory=str(directory), body=textwrap.dedent(body)
+    root=root,
+    directory=str(directory),
+    lock=run_record.LOCK,
+    body=textwrap.dedent(body),
   )
   return plan.Cell(name, job, str(directory), ('-c', code))
 

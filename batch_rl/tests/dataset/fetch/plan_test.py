@@ -82,17 +82,16 @@ def test_incomplete_shard_is_not_fetched(
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
 
 
-def test_a_server_may_refuse_to_give_headers_only(server, run, data_dir):
-  server.statuses = {'HEAD ': [405, 10_000]}
-  assert run(server.url)[0] == 0
-  assert len(contents(data_dir)) == 18
-
-
-def test_refused_shard_is_reported(server, run, data_dir):
+def test_a_server_may_refuse_a_shard_or_to_give_headers_only(
+  server, run, data_dir
+):
   server.statuses = {shard_files.file_name('observation', 2): [403, 100]}
   code, out, _ = run(server.url)
   assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
   assert len(contents(data_dir)) == 12
+  server.statuses = {'HEAD ': [405, 10_000]}
+  assert run(server.url)[0] == 0
+  assert len(contents(data_dir)) == 18
 
 
 @pytest.mark.parametrize(
@@ -109,18 +108,15 @@ def test_what_the_source_lacks_is_named(root, run, flag, messages):
   assert all(message in err for message in messages), err
 
 
-def test_other_files_are_not_overwritten(server, run, data_dir):
+def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
+  original, server, run, data_dir
+):
   data_dir.mkdir(parents=True)
   (data_dir / FRAMES).write_bytes(b'mine')
   code, out, err = run(server.url)
   assert code == 2 and not out and is_one_line(err) and 'another run' in err
   assert contents(data_dir) == {FRAMES: b'mine'}
-
-
-def test_logged_run_is_not_mixed_with_a_fetched_one(
-  original, server, run, data_dir
-):
-  shutil.copytree(original / RUN, data_dir)
+  shutil.copytree(original / RUN, data_dir, dirs_exist_ok=True)
   code, _, err = run(server.url)
   assert code == 2 and is_one_line(err) and 'not fetched or imported' in err
 

@@ -37,7 +37,10 @@ def assert_same_copies(a, b):
   assert result.same, result
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
+KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
+
+
+@hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(
   kinds=st.lists(
     st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
@@ -49,6 +52,8 @@ def assert_same_copies(a, b):
   as_store=st.booleans(),
   with_manifest=st.booleans(),
 )
+@hypothesis.example(KINDS, False, set(), False, True)
+@hypothesis.example(KINDS, True, {1}, True, True)
 def test_a_round_trip_changes_no_transition(
   kinds, last_is_open, missing, as_store, with_manifest
 ):

@@ -69,13 +69,13 @@ def test_draws_have_their_definition(key, number, total, count):
 def sample(tmp_path_factory):
   """Directory of a store of one shard of Pong."""
   directory = tmp_path_factory.mktemp('sample') / 'store'
-  store.Store(SAMPLE, [0], str(directory)).wait()
+  store.Store(SAMPLE, [10], str(directory)).wait()
   return str(directory)
 
 
 @pytest.fixture(params=['mapped', 'in memory'])
 def opened(sample, request):
-  return store.Store(SAMPLE, [0], sample, preload=request.param == 'in memory')
+  return store.Store(SAMPLE, [10], sample, preload=request.param == 'in memory')
 
 
 # Mapped blocks of many rows need a larger buffer; long windows have several blocks.

@@ -219,9 +219,7 @@ def test_unusable_directories_are_refused(tmp_path):
 def test_full_disk_leaves_no_partial_shard(tmp_path):
   """A limit on file sizes simulates the full disk."""
   logs, directory = tmp_path / 'logs', tmp_path / 'store'
-  logs.mkdir()
-  for name in shard_files.FILES:
-    shutil.copy(f'{stores.SAMPLE}/{shard_files.file_name(name, 10)}', logs)
+  shards.write_images(logs)
   soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
   try:
@@ -232,7 +230,7 @@ def test_full_disk_leaves_no_partial_shard(tmp_path):
   assert not list(directory.glob('shard-*'))
   store.convert(str(logs), str(directory))
   content = json.loads((directory / 'store.json').read_text())
-  assert content['shards'] == [10]
+  assert content['shards'] == [0, 1]
 
 
 def test_a_conversion_continues_without_a_shard_removed_since(
