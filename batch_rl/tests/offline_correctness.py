@@ -128,6 +128,7 @@ def make_case(name):
   )
 
 
+@functools.cache  # Building one takes a second.
 def run_agent(name):
   """Returns the first weights, and the losses, gradients and weights of two updates."""
   with tf.Graph().as_default():

@@ -21,6 +21,7 @@ from batch_rl.utils import programs
 BINDINGS = """
     FixedReplayDQNAgent.update_period = 4
     FixedReplayDQNAgent.updates_per_run = 1
+    FixedReplayRunner.probe_size = 0
     FixedReplayRunner.training_steps = 40
     FixedReplayRunner.evaluation_steps = 20
     run_seed.seed = 3

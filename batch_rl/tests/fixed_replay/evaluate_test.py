@@ -30,6 +30,7 @@ def base_dir(tmp_path_factory):
     gin_bindings=[
       'FixedReplayRunner.num_iterations=2',
       'FixedReplayRunner.training_steps=8',
+      'FixedReplayRunner.probe_size=0',
       'FixedReplayRunner.evaluation_steps=40',
       'FixedReplayRunner.max_steps_per_episode=40',
       'FixedReplayRunner.evaluation_environments=2',

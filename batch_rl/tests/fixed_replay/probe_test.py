@@ -125,13 +125,6 @@ class Cloning(Loss):
   estimates_returns = False
 
 
-class OwnTraining(OfflineDQN):
-  def _build_train_op(self):
-    return self.optimizer.minimize(
-      tf.reduce_mean(self._replay_net_outputs.q_values)
-    )
-
-
 class OwnActing(OfflineDQN):
   def _select_action(self):
     return 0
@@ -155,7 +148,7 @@ class Hidden(tf.keras.Model):
   [
     ({'class_': Loss}, EVERYTHING - {'td_error'} | {'loss_Highest'}),
     ({'class_': Cloning}, FEATURES | LOSS | ALWAYS | {'loss_Highest'}),
-    ({'class_': OwnTraining}, VALUES | FEATURES | ALWAYS),
+    ({'class_': update_loop_test.OwnTraining}, VALUES | FEATURES | ALWAYS),
     ({'class_': update_loop_test.DopamineAgent}, VALUES | FEATURES | ALWAYS),
     ({'class_': OwnActing}, EVERYTHING - {'greedy_is_logged'}),
     ({'network': Hidden}, EVERYTHING - FEATURES),

@@ -45,6 +45,7 @@ def folder(tmp_path_factory):
       gin_bindings=[
         *chain.SETTINGS,
         'FixedReplayRunner.training_steps = 400',
+        'FixedReplayRunner.probe_size = 0',
         'FixedReplayDQNAgent.target_update_period = 20',
         'tf.train.AdamOptimizer.learning_rate = 0.05',
         *bindings,
