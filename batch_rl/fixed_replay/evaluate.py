@@ -169,10 +169,10 @@ def main() -> None:
         shown.undiscounted_return,
         FLAGS.video,
       )
-      if shown.undiscounted_return != best.undiscounted_return:
+      if shown != best:
         logging.warning(
-          'The episode was played again with another return than %g: the environment, '
-          'or the agent, is not determined by its seed.',
+          'The video does not repeat the episode of the evaluation, with return %g: the '
+          'environment or the agent is not determined by the seed.',
           best.undiscounted_return,
         )
 

@@ -4,6 +4,7 @@ Episodes are played by Dopamine's rules. `runs/evaluations.py` writes their file
 `evaluate.py` is the program that evaluates checkpoints.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -232,4 +233,4 @@ def record_video(
         return
 
   videos.write_images(screens(), path, scale=2)
-  return episodes[number]
+  return dataclasses.replace(episodes[number], environment=emulator)
