@@ -167,7 +167,7 @@ def test_mistakes_in_flags(tmp_path, option, message):
     ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
     ({'agent_name': 'rem'}, 'configs/rem.gin: give --config=rem.'),
-    ({'config': 'renn'}, "Unknown config 'renn' (did you mean rem?)"),
+    ({'config': 'ren'}, "Unknown config 'ren' (did you mean rem?)"),
     (
       {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.batch_size=1']},
       ': bind WrappedFixedReplayBuffer.batch_size instead',
