@@ -8,8 +8,8 @@
 #   docker build --tag=batch_rl --build-arg=EXTRAS='[cuda]' .
 #   docker run --rm --gpus=all --volume="$PWD/results:/results" batch_rl
 #
-# Neither image has been built yet; the same commands were run without Docker, on the CPU.
-FROM python:3.12-slim-bookworm
+# Neither image has been built yet; the same commands were run without Docker, on Debian 12.
+FROM python:3.11-slim-bookworm
 
 # Libraries that OpenCV's wheel links.
 RUN apt-get update \
