@@ -34,9 +34,6 @@ def test_a_command_ends_as_its_module():
 
 
 def test_help_imports_no_tensorflow():
-  code = """
-import sys
-from batch_rl import __main__
-sys.exit(__main__.main() or 'tensorflow' in sys.modules)
-"""
+  code = 'import sys; from batch_rl import __main__ as command; '
+  code += "sys.exit(command.main() or 'tensorflow' in sys.modules)"
   assert programs.run([sys.executable, '-c', code, '--help']).returncode == 0

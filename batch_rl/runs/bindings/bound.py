@@ -123,10 +123,10 @@ def redirect(
 
 
 def parameter_hint(parameter: str, known: Iterable[str]) -> str:
-  """Returns what to bind instead of a parameter that a class lacks, or ''.
+  """Returns ` (did you mean ...?)` for a parameter that a class lacks, or ''.
 
-  That is the parameter of the same name of a class or function in the configuration,
-  e.g. of the optimiser or the memory; else the most similar one of the class.
+  It names the same parameter of another class or function in the configuration, e.g. of
+  the optimiser or the memory; else the most similar parameter of the class.
 
   Args:
     parameter: Name of the parameter.
@@ -145,7 +145,8 @@ def parameter_hint(parameter: str, known: Iterable[str]) -> str:
     if selector in used and parameter in parameters(configurable)
   ]
   if owners:
-    return f': bind {" or ".join(f"{owner}.{parameter}" for owner in owners)} instead'
+    names = ' or '.join(f'{owner}.{parameter}' for owner in owners)
+    return f' (did you mean {names}?)'
   return choices.hint(parameter, known)
 
 

@@ -170,11 +170,11 @@ def test_mistakes_in_flags(tmp_path, option, message):
     ({'config': 'ren'}, "Unknown config 'ren' (did you mean rem?)"),
     (
       {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.batch_size=1']},
-      ': bind WrappedFixedReplayBuffer.batch_size instead',
+      'mean WrappedFixedReplayBuffer.batch_size?',
     ),
     (
       {'gin_bindings': ['AnyAgent.learning_rate=1']},
-      ': bind AdamOptimizer.learning_rate instead',
+      'mean AdamOptimizer.learning_rate?',
     ),
     ({'gin_files': []}, 'No agent: name one (bc, c51, dqn, iql'),
     ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
