@@ -114,6 +114,8 @@ EXTRAS = {
   ],
 }
 
+REPOSITORY = 'https://github.com/google-research/batch_rl'
+
 setuptools.setup(
   # A folder of this name in the current directory, such as a clone, would otherwise
   # hide an editable installation.
@@ -121,10 +123,32 @@ setuptools.setup(
   name='batch_rl',
   version=VERSION,
   description='Offline reinforcement learning on the DQN Replay Dataset',
+  author='The Dopamine Authors',
+  url=REPOSITORY,
+  project_urls={
+    'Changelog': f'{REPOSITORY}/blob/master/CHANGELOG.md',
+    'Issues': f'{REPOSITORY}/issues',
+    'Paper': 'https://arxiv.org/abs/1907.04543',
+  },
+  keywords='reinforcement-learning offline-rl batch-rl atari dqn tensorflow dopamine',
+  classifiers=[
+    'Development Status :: 4 - Beta',
+    'Intended Audience :: Science/Research',
+    'Operating System :: POSIX :: Linux',
+    *(
+      f'Programming Language :: Python :: 3.{minor}' for minor in range(10, 14)
+    ),
+    'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    'Typing :: Typed',
+  ],
   long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
   long_description_content_type='text/markdown',
   license='Apache-2.0',
-  packages=setuptools.find_packages(include=['batch_rl', 'batch_rl.*']),
+  # The tests run from a clone or an sdist, and in an editable installation.
+  packages=setuptools.find_packages(
+    include=['batch_rl', 'batch_rl.*'], exclude=['batch_rl.tests*']
+  ),
+  entry_points={'console_scripts': ['batch-rl = batch_rl.__main__:main']},
   # configs/, fingerprints/ and scores/ are no packages, hence their paths.
   package_data={
     '': [

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import pathlib
 import pkgutil
 import re
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 
 from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
+
+_ROOT = pathlib.Path(__file__).parents[2]  # folder of the package
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +47,16 @@ class Registry:
       if module.name.endswith('_agent') and module.name != base
     }
 
+  @property
+  def config_folder(self) -> str:
+    """The folder of the gin files of the shipped agents."""
+    return config_folder(self.package.rpartition('.')[0])
+
+  @property
+  def configs(self) -> dict[str, str]:
+    """The gin files of the shipped agents, `{name: path}`."""
+    return configs(self.config_folder)
+
   def current(self, name: str) -> str:
     """Returns the name in `modules` for a former one; any other name as it is."""
     return self.former.get(name, name)
@@ -57,6 +70,11 @@ class Registry:
     if user_modules.is_dotted(name):
       user_modules.find(str(name))
     elif name is None or self.current(name) not in self.modules:
+      if name in self.configs:
+        raise ValueError(
+          f'{name} is no agent but a gin file, {self.configs[name]}: give '
+          f'--config={name}.'
+        )
       raise ValueError(
         f'{choices.unknown("agent", name, self.modules)}, or name a class of '
         'your own as my_module.MyAgent.'
@@ -102,6 +120,21 @@ class Registry:
   def load_all(self) -> dict[str, type]:
     """Returns the shipped classes by name; afterwards gin knows them all."""
     return {name: self.find(name) for name in self.modules}
+
+
+def config_folder(package: str) -> str:
+  """Returns the folder of the gin files of a program, e.g. of 'batch_rl.baselines'."""
+  return f'{package.replace(".", "/")}/configs'
+
+
+def configs(folder: str) -> dict[str, str]:
+  """Returns the gin files of the shipped agents in a folder, `{name: path}`."""
+  names = sorted(path.stem for path in (_ROOT / folder).glob('*.gin'))
+  return {
+    name: f'{folder}/{name}.gin'
+    for name in names
+    if name not in ('base', 'fqe')  # included by others; of `select`
+  }
 
 
 def name_of(agent_class: type) -> str:

@@ -47,7 +47,8 @@ def define_flags() -> None:
   flags.DEFINE_string(
     'video',
     None,
-    'File name (.mp4 or .gif) for a video of an episode of the last checkpoint.',
+    'File name (.mp4 or .gif) for a video of the best of the episodes of the last '
+    'checkpoint.',
   )
   flags.DEFINE_multi_string(
     'module_dirs', [], 'Folders of your own modules, if they have moved.'
@@ -150,15 +151,30 @@ def main() -> None:
       )
       logging.info('episodes: %s', path)
     if FLAGS.video:
-      episode = vector_evaluation.record_video(
-        FLAGS.video, environment, max_steps, agent, FLAGS.seed
+      best = max(episodes, key=lambda episode: episode.undiscounted_return)
+      same = [e for e in episodes if e.environment == best.environment]
+      shown = vector_evaluation.record_video(
+        FLAGS.video,
+        environment,
+        max_steps,
+        agent,
+        seed,
+        best.environment,
+        same.index(best),
       )
       logging.info(
-        'video of an episode of %d agent steps, return %g: %s',
-        episode.length,
-        episode.undiscounted_return,
+        'video of the best of %d episodes, %d agent steps, return %g: %s',
+        len(episodes),
+        shown.length,
+        shown.undiscounted_return,
         FLAGS.video,
       )
+      if shown != best:
+        logging.warning(
+          'The video does not repeat the episode of the evaluation, with return %g: the '
+          'environment or the agent is not determined by the seed.',
+          best.undiscounted_return,
+        )
 
 
 if __name__ == '__main__':

@@ -4,6 +4,8 @@ Episodes are played by Dopamine's rules. `runs/evaluations.py` writes their file
 `evaluate.py` is the program that evaluates checkpoints.
 """
 
+import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -145,13 +147,21 @@ def play_episodes(
 
 
 def _play(
-  environments: Any, act: _Act, num_steps: int, seed: int | None
+  environments: Any,
+  act: _Act,
+  num_steps: int,
+  seed: int | None,
+  first: int = 0,
 ) -> Iterator[tuple[int, list[evaluations.Episode]]]:
-  """Yields after each step the number of emulators in it, and episodes it ended."""
+  """Yields after each step the number of emulators in it, and episodes it ended.
+
+  Those in `environments` get the random numbers of emulators `first`, `first + 1`, ...
+  """
   count = environments.num_envs
   sequence = np.random.SeedSequence(seed)
-  seeds = sequence.generate_state(count) >> 1  # int32
-  generators = [np.random.default_rng(child) for child in sequence.spawn(count)]
+  seeds = sequence.generate_state(first + count)[first:] >> 1  # int32
+  children = sequence.spawn(first + count)[first:]
+  generators = [np.random.default_rng(child) for child in children]
   states, _ = environments.reset(seed=seeds)
   share = -(-num_steps // count)
   taken = np.zeros(count, np.int64)
@@ -189,8 +199,10 @@ def record_video(
   max_steps_per_episode: int | None,
   agent: Any,
   seed: int,
+  emulator: int = 0,
+  number: int = 0,
 ) -> evaluations.Episode:
-  """Writes a video of one episode, in color.
+  """Writes a video of one episode of `play_episodes`, which it plays again, in color.
 
   Args:
     path: Output file, .gif or .mp4.
@@ -198,10 +210,12 @@ def record_video(
     max_steps_per_episode: Number of agent steps after which an episode is
       truncated; None for no limit but the environment's own.
     agent: Agent that plays.
-    seed: Seed of the episode.
+    seed: Seed of `play_episodes`.
+    emulator: Number of the episode's emulator.
+    number: Number of the episode among those of the emulator.
 
   Returns:
-    The episode.
+    The episode that is shown.
 
   Raises:
     ValueError: If the environment gives no images.
@@ -210,9 +224,13 @@ def record_video(
   single = make_environments(environment, 1, max_steps_per_episode, agent)
 
   def screens():
-    for _, ended in _play(single, agent.select_actions, 1, seed):
+    played = _play(single, agent.select_actions, sys.maxsize, seed, emulator)
+    for steps, ended in played:
+      if steps and len(episodes) == number:
+        yield environments_lib.screen(environment)
       episodes.extend(ended)
-      yield environments_lib.screen(environment)
+      if len(episodes) > number:
+        return
 
   videos.write_images(screens(), path, scale=2)
-  return episodes[0]
+  return dataclasses.replace(episodes[number], environment=emulator)

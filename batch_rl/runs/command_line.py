@@ -33,7 +33,7 @@ from batch_rl.runs.bindings import (
   files_of_2020,
   gin_internals,
 )
-from batch_rl.utils import programs
+from batch_rl.utils import choices, programs
 from batch_rl.utils.user_code import user_modules
 
 _ATARI = 'dopamine.discrete_domains.atari_lib.'
@@ -67,11 +67,17 @@ def define_flags() -> None:
     'Folders of your own modules, beside the current directory and those of the gin '
     'files.',
   )
+  flags.DEFINE_string(
+    'config',
+    None,
+    "Name of one of the package's gin files of this program, e.g. rem; it is read before "
+    'gin_files.',
+  )
   flags.DEFINE_multi_string(
     'gin_files',
     [],
-    'gin configuration files. Paths that start with batch_rl/ are found in the '
-    'installed package.',
+    'gin configuration files. Paths that start with batch_rl/, and names in the '
+    "program's folder of configs, are found in the installed package.",
   )
   flags.DEFINE_multi_string(
     'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
@@ -101,7 +107,9 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
     try:
       rest = flags.FLAGS(argv)
       if rest[1:] and not takes_arguments:
-        raise flags.Error(f'unexpected argument {rest[1]!r}')
+        raise flags.Error(
+          f'unexpected argument {rest[1]!r}{_repetition(argv, rest)}'
+        )
       return rest
     except (flags.Error, ValueError) as error:
       fail(error)
@@ -123,6 +131,21 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
 
   programs.open_closed_streams()
   app.run(start, flags_parser=parse)
+
+
+def _repetition(argv: list[str], rest: list[str]) -> str:
+  """Returns the advice to repeat a flag that is followed by two values, or ''.
+
+  Args:
+    argv: Command line.
+    rest: The program's name, and the end of the command line that was not parsed.
+  """
+  before = argv[1 : len(argv) - len(rest) + 1]
+  given = [word for word in before if word.startswith('-')]
+  name = given[-1].lstrip('-').partition('=')[0] if given else ''
+  if name in flags.FLAGS and isinstance(flags.FLAGS[name], flags.MultiFlag):
+    return f': repeat the flag for each value, --{name}={rest[1]!r}'
+  return ''
 
 
 def require(names: Iterable[str]) -> None:
@@ -249,10 +272,23 @@ def read_gin(agents: registry.Registry) -> list[gin_files_lib.Source]:
   """
   for folder in flags.FLAGS.module_dirs:
     user_modules.add_folder(folder)
-  sources = gin_files_lib.read(flags.FLAGS.gin_files, flags.FLAGS.gin_bindings)
+  sources = gin_files_lib.read(_gin_files(agents), flags.FLAGS.gin_bindings)
   if flags.FLAGS.agent_name:
     agents.check(flags.FLAGS.agent_name)
   return sources
+
+
+def _gin_files(agents: registry.Registry) -> list[str]:
+  """Returns the paths of `--config` and `--gin_files`."""
+  paths = []
+  if config := flags.FLAGS.config:
+    known = agents.configs
+    paths.append(known[choices.choose('config', config, known)])
+  for path in flags.FLAGS.gin_files:
+    shipped = f'{agents.config_folder}/{path}'
+    is_shipped = not gin_files_lib.find(path) and gin_files_lib.find(shipped)
+    paths.append(shipped if is_shipped else path)
+  return paths
 
 
 def agent_name(create_agent: str) -> str | None:

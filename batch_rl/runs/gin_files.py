@@ -94,7 +94,7 @@ def apply(
     raise ValueError(f'{error}; {user_modules.searched()}') from error
   except ValueError as error:
     if remedy := _remedy(str(error)):
-      raise ValueError(f'{error}: {remedy}') from error
+      raise ValueError(f'{error}{remedy}') from error
     raise
   if check:
     bound.check(applied)
@@ -110,7 +110,7 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
     path: Path as it is written.
     folders: Folders of the files that include it, innermost last.
   """
-  location = _find(path, folders)
+  location = find(path, folders)
   if location is None:
     raise ValueError(f'There is no gin file {path}.')
   if _is_of_user(location):
@@ -168,13 +168,18 @@ def _apply(source: Source) -> list[bound.Binding]:
 
 def _remedy(message: str) -> str:
   """Returns what to do after gin's message about an unknown name; '' if unknown."""
+  if match := re.match(
+    r"Configurable '([\w./]+)' doesn't have a parameter named '(\w+)'", message
+  ):
+    known = gin_internals.find(match[1])
+    return bound.parameter_hint(match[2], bound.parameters(known.wrapped))
   match = re.match(r"No configurable matching .*?'@?([\w./]+)", message)
   if match is None:
     return ''
   name = match[1].rpartition('/')[2]
   known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
   return (
-    f'gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
+    f': gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
     "module first ('import my_module'), and put @gin.configurable before it."
   )
 
@@ -184,7 +189,7 @@ def user_files(paths: Iterable[str]) -> list[str]:
   found: dict[str, None] = {}
 
   def visit(path, folders):
-    location = _find(path, folders)
+    location = find(path, folders)
     if location is None or location in found or not _is_of_user(location):
       return
     found[location] = None
@@ -204,8 +209,13 @@ def config_text() -> str:
   return '\n'.join(line for line in lines if not line.startswith('# ==='))
 
 
-def _find(path: str, folders: tuple[str, ...]) -> str | None:
-  """Returns the location of a file or pipe, or None."""
+def find(path: str, folders: tuple[str, ...] = ()) -> str | None:
+  """Returns the location of a file or pipe, or None.
+
+  Args:
+    path: Path as it is written.
+    folders: Folders of the files that include it, innermost last.
+  """
   for folder in ('', *folders[-1:], *sys.path, *_package_parents(path), _OWN):
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import batch_rl
+from batch_rl.agents import registry
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store
 from batch_rl.minatar import games as minatar
@@ -344,8 +345,8 @@ def _as_path(value) -> str:
 
 def _agents(settings) -> Iterable[_Method]:
   """Yields each agent with its own gin files and bindings."""
-  package = _PROGRAMS[settings['job']].rpartition('.')[0].replace('.', '/')
-  agents, folder = settings['agents'], f'{package}/configs'
+  package = _PROGRAMS[settings['job']].rpartition('.')[0]
+  agents, folder = settings['agents'], registry.config_folder(package)
   if not isinstance(agents, dict):
     agents = dict.fromkeys(_strings('agents', agents))
   _strings('agents', [*agents])
@@ -365,9 +366,8 @@ def _agents(settings) -> Iterable[_Method]:
     elif own.get('gin_files'):
       default = None
     else:
-      configs = pathlib.Path(_PACKAGE_PARENT, folder).glob('*.gin')
-      known = {path.stem for path in configs} - {'base', 'fqe'}
-      default = f'{folder}/{choices.choose("agent", name, known)}.gin'
+      known = registry.configs(folder)
+      default = known[choices.choose('agent', name, known)]
     paths = _strings('gin_files', own.get('gin_files') or default)
     bindings = _strings('gin_bindings', own.get('gin_bindings'))
     yield _Method(

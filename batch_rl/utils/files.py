@@ -212,7 +212,26 @@ def list_directory(path: str) -> list[str]:
   try:
     return os.listdir(path)
   except OSError as error:
-    raise ValueError(f'{path} cannot be listed: {error.strerror}.') from error
+    other = None
+    if isinstance(error, FileNotFoundError):
+      with contextlib.suppress(OSError):
+        other = _in_other_case(path)
+    hint = f' (did you mean {other}?)' if other else ''
+    raise ValueError(
+      f'{path} cannot be listed: {error.strerror}{hint}.'
+    ) from error
+
+
+def _in_other_case(path: str) -> str | None:
+  """Returns the existing path that is equal but for upper and lower case, or None."""
+  if os.path.exists(path):
+    return path
+  parent, name = os.path.split(path.rstrip('/'))
+  folder = _in_other_case(parent) if parent else ''
+  if not name or folder is None or not os.path.isdir(folder or '.'):
+    return None
+  names = [n for n in os.listdir(folder or '.') if n.lower() == name.lower()]
+  return os.path.join(folder, names[0]) if names else None
 
 
 def format_names(names: Collection[str]) -> str:

@@ -20,7 +20,6 @@ from absl import logging
 
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound, gin_internals
-from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
 
@@ -101,6 +100,6 @@ def _has(agent_class, parameter, agents):
   if parameter not in known:
     raise ValueError(
       f'AnyAgent.{parameter}: no {agents.kind} agent has this parameter'
-      f'{choices.hint(parameter, known)}.'
+      f'{bound.parameter_hint(parameter, known)}.'
     )
   return False

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import inspect
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import gin
 from gin import config, config_parser
 
 from batch_rl.runs.bindings import gin_internals, settings, syntax
+from batch_rl.utils import choices
 
 
 class Binding(NamedTuple):
@@ -118,6 +120,42 @@ def redirect(
     for binding in replaced:
       binding.remove()
   return redirected
+
+
+def parameter_hint(parameter: str, known: Iterable[str]) -> str:
+  """Returns ` (did you mean ...?)` for a parameter that a class lacks, or ''.
+
+  It names the same parameter of another class or function in the configuration, e.g. of
+  the optimiser or the memory; else the most similar parameter of the class.
+
+  Args:
+    parameter: Name of the parameter.
+    known: Names of the parameters that the class has.
+  """
+  used = {selector for _, selector in gin_internals.bound_values()}
+  for values in gin_internals.bound_values().values():
+    used |= {
+      value.configurable.selector
+      for value in values.values()
+      if isinstance(value, config.ConfigurableReference)
+    }
+  owners = [
+    gin_internals.short_name(selector)
+    for selector, configurable in gin_internals.all_known().items()
+    if selector in used and parameter in parameters(configurable)
+  ]
+  if owners:
+    names = ' or '.join(f'{owner}.{parameter}' for owner in owners)
+    return f' (did you mean {names}?)'
+  return choices.hint(parameter, known)
+
+
+def parameters(configurable: Any) -> Iterable[str]:
+  """Returns the names of the parameters of a class or function."""
+  try:
+    return inspect.signature(configurable).parameters
+  except ValueError:  # built-in
+    return ()
 
 
 def resolve(given: Any) -> Any:

@@ -74,6 +74,7 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   done = programs.run(line)
   assert done.returncode == 0, done.stderr
   assert 'Iteration 1: mean return' in done.stderr
+  assert 'video of the best of 4 episodes, 40 agent steps' in done.stderr
   contents = []
   for number in (0, 1):
     path = base_dir / 'evaluations' / f'evaluate-{number}.json'

@@ -17,7 +17,7 @@ import tensorflow as tf
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines import train as online
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.fixed_replay import evaluate
+from batch_rl.fixed_replay import agents, evaluate
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
 from batch_rl.report import run_results
@@ -150,13 +150,14 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
   ('option', 'message'),
   [
     ('--base_dri=x', 'base_dri'),
+    ('--gin_bindings=A.b=1 A.c=2', "each value, --gin_bindings='A.c=2'"),
     # Before TensorFlow is imported, which writes lines of its own.
     ('--gin_bindings=A.b=Breakout', 'a text in quotes'),
   ],
 )
 def test_mistakes_in_flags(tmp_path, option, message):
   line = programs.command('baselines.train', base_dir='x')
-  done = programs.run([*line, option], tmp_path)
+  done = programs.run([*line, *option.split()], tmp_path)
   assert done.returncode == 2
   assert message in done.stderr
   assert len(done.stderr.splitlines()) == 1
@@ -168,6 +169,16 @@ def test_mistakes_in_flags(tmp_path, option, message):
     ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
     ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
+    ({'agent_name': 'rem'}, 'configs/rem.gin: give --config=rem.'),
+    ({'config': 'ren'}, "Unknown config 'ren' (did you mean rem?)"),
+    (
+      {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.batch_size=1']},
+      'mean WrappedFixedReplayBuffer.batch_size?',
+    ),
+    (
+      {'gin_bindings': ['AnyAgent.learning_rate=1']},
+      'mean AdamOptimizer.learning_rate?',
+    ),
     ({'gin_files': []}, 'No agent: name one (bc, c51, dqn, iql'),
     ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
     ({'gin_bindings': [f'{GAME} = "Breakout"']}, 'holds Pong'),
@@ -188,6 +199,25 @@ def test_mistakes_end_in_one_line_before_anything_is_built(
   given['replay_dir'] = given['replay_dir'].format(run_dir=run_dir)
   assert message in refusal(programs.run_here, offline, **given)
   assert not (tmp_path / 'base/checkpoints').exists()
+
+
+def test_gin_files_of_the_package_are_found_by_their_names(own_folder):
+  (own_folder / 'cql.gin').write_text('run_seed.seed = 4')
+  read = []
+  programs.run_here(
+    mock.Mock(main=lambda: read.extend(command_line.read_gin(agents.REGISTRY))),
+    config='rem',
+    gin_files=['cql.gin', 'bc.gin', 'protocols/1_percent.gin'],
+    gin_bindings=[],
+  )
+  paths = [statements[-1].location.filename for statements in read[:-1]]
+  shipped = f'{os.path.dirname(offline.__file__)}/configs'
+  assert paths == [
+    f'{shipped}/rem.gin',
+    'cql.gin',  # of the current directory
+    f'{shipped}/bc.gin',
+    f'{shipped}/protocols/1_percent.gin',
+  ]
 
 
 def test_missing_flags_are_named(refusal):

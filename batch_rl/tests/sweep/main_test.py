@@ -122,7 +122,8 @@ def test_the_training_program_accepts_a_cells_command(directory):
   assert (bound['num_iterations'], bound['training_steps']) == (3, 1200)
 
 
-def test_a_dry_run_shows_the_plan(directory, capsys):
+def test_a_dry_run_shows_the_plan(directory, capsys, monkeypatch):
+  monkeypatch.setitem(sys.modules, ray_launcher.__name__, None)  # without Ray
   assert sweep_main.main(['sweep.yaml', '--runs=1-2', '--dry_run']) == 0
   output = capsys.readouterr().out
   assert 'dqn CartPole 1 seed 1: waiting, in ' in output

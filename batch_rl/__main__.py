@@ -1,0 +1,81 @@
+"""Command line of the package: `batch-rl train ...` is `python -m ...train ...`."""
+
+import os
+import runpy
+import sys
+
+import batch_rl
+from batch_rl.utils import choices
+
+# Module and purpose of each command. None is imported before it is chosen.
+COMMANDS = {
+  'train': ('batch_rl.fixed_replay.train', 'train an agent on logged data'),
+  'online': (
+    'batch_rl.baselines.train',
+    'train an agent in the emulator, and log its experience',
+  ),
+  'evaluate': (
+    'batch_rl.fixed_replay.evaluate',
+    'evaluate checkpoints of a trained agent, and make videos',
+  ),
+  'select': (
+    'batch_rl.fixed_replay.select',
+    'rank trained agents by logged data alone',
+  ),
+  'dataset': (
+    'batch_rl.dataset',
+    'fetch, verify, inspect, convert and compare logged data',
+  ),
+  'report': (
+    'batch_rl.report',
+    'tables and plots of runs, with intervals, and a page',
+  ),
+  'sweep': (
+    'batch_rl.sweep',
+    'many runs: on this machine, a Ray cluster or SLURM',
+  ),
+}
+
+
+def main() -> int:
+  """Runs the command that the command line names, as `python -m` runs its module.
+
+  Returns:
+    The exit code, unless the command exits itself.
+  """
+  name, *arguments = sys.argv[1:] or ['--help']
+  if name in ('-h', '--help'):
+    print(_help())
+  elif name == '--version':
+    print(f'batch_rl {batch_rl.__version__}')
+  elif name not in COMMANDS:
+    message = choices.unknown('command', name, COMMANDS)
+    print(f'batch-rl: error: {message}.', file=sys.stderr)
+    return 2
+  else:
+    # Modules are found as by `python -m`, not beside the script.
+    if sys.path[0] == os.path.dirname(os.path.realpath(sys.argv[0])):
+      sys.path[0] = os.getcwd()
+    sys.argv[1:] = arguments
+    runpy.run_module(COMMANDS[name][0], run_name='__main__', alter_sys=True)
+  return 0
+
+
+def _help() -> str:
+  lines = [f'  {name:<10}{purpose}' for name, (_, purpose) in COMMANDS.items()]
+  return '\n'.join(
+    [
+      'usage: batch-rl COMMAND ...',
+      '       batch-rl --version',
+      '',
+      'Offline reinforcement learning on the DQN Replay Dataset.',
+      '',
+      *lines,
+      '',
+      '`batch-rl COMMAND --help` shows the options of a command.',
+    ]
+  )
+
+
+if __name__ == '__main__':
+  sys.exit(main())

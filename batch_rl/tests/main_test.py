@@ -1,0 +1,39 @@
+"""The command `batch-rl` runs the programs of the package."""
+
+import importlib.util
+import runpy
+import sys
+
+from batch_rl import __main__ as command
+from batch_rl.tests import programs
+
+
+def test_each_command_runs_its_module(monkeypatch, capsys):
+  ran = []
+  monkeypatch.setattr(runpy, 'run_module', lambda name, **_: ran.append(name))
+  for name, (_, purpose) in command.COMMANDS.items():
+    monkeypatch.setattr(sys, 'argv', ['batch-rl', name, '--help'])
+    assert command.main() == 0
+    assert sys.argv[1:] == ['--help'] and importlib.util.find_spec(ran[-1])
+    monkeypatch.setattr(sys, 'argv', ['batch-rl'])
+    assert command.main() == 0
+    assert f'  {name:<10}{purpose}\n' in capsys.readouterr().out
+  assert len(ran) == len(set(ran)) == 7
+  monkeypatch.setattr(sys, 'argv', ['batch-rl', 'tran'])
+  assert command.main() == 2
+  assert '(did you mean train?)' in capsys.readouterr().err
+
+
+def test_a_command_ends_as_its_module():
+  ends = []
+  for program in (['batch_rl', 'dataset'], ['batch_rl.dataset']):
+    done = programs.run([sys.executable, '-m', *program, 'verify', 'none'])
+    ends.append((done.returncode, done.stdout, done.stderr))
+  assert ends[0] == ends[1]
+  assert ends[0][0] == 2 and 'none cannot be listed' in ends[0][2]
+
+
+def test_help_imports_no_tensorflow():
+  code = 'import sys; from batch_rl import __main__ as command; '
+  code += "sys.exit(command.main() or 'tensorflow' in sys.modules)"
+  assert programs.run([sys.executable, '-c', code, '--help']).returncode == 0
