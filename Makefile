@@ -6,8 +6,9 @@ DEMO_DIR ?= demo
 RUN = $(VENV)/bin/python -um
 INSTALLED = $(VENV)/.installed
 TORCH_TRIED = $(VENV)/.torch_tried
+DOCS_INSTALLED = $(VENV)/.docs_installed
 
-.PHONY: demo demo-minatar test lint format bench clean
+.PHONY: demo demo-minatar docs test lint format bench clean
 
 $(INSTALLED): setup.py requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,8 +44,16 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --constraint requirements.txt --editable '.[docs]'
+	touch $(DOCS_INSTALLED)
+
+# Material prints its opinion of MkDocs 2 unless told otherwise.
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
 bench: $(INSTALLED)
 	$(RUN) benchmarks.bench
 
 clean:
-	rm -rf $(VENV) $(DEMO_DIR) $(DEMO_DIR)-minatar build *.egg-info
+	rm -rf $(VENV) $(DEMO_DIR) $(DEMO_DIR)-minatar build site *.egg-info

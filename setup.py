@@ -86,6 +86,9 @@ SWEEP = [
   'submitit>=1.5.4',  # earlier ones import pkg_resources, which setuptools dropped
 ]
 
+# `make docs`. Equations become MathML, which browsers draw without a script.
+DOCS = ['mkdocs-material>=9.7', 'mkdocstrings[python]>=1', 'l2m4m>=1.0.4']
+
 EXTRAS = {
   'rlds': RLDS,
   'minari': MINARI,
@@ -99,6 +102,7 @@ EXTRAS = {
   'fetch': FETCH,
   # `batch_rl.dataset.torch`; seen to work: 2.13.
   'torch': ['torch>=2.13'],
+  'docs': DOCS,
   'dev': [
     'pytest>=8',
     'pytest-timeout>=2.3',

@@ -1,0 +1,96 @@
+"""The documentation's code blocks, commands and links."""
+
+import argparse
+import importlib
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from batch_rl.runs import gin_files
+from batch_rl.sweep import plan
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = sorted(ROOT.glob('docs/**/*.md'))
+BLOCK = re.compile(
+  r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
+)
+SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.M)
+FLAG = re.compile(
+  r"""(?:DEFINE_\w+|add|add_argument)\(\s*['"](?:--)?(\w+)['"]"""
+)
+PARSED = 'batch_rl.dataset', 'batch_rl.report', 'batch_rl.sweep'
+
+
+class ParsedError(BaseException):
+  """Ends a program after its command line was parsed."""
+
+
+def check_program(module, arguments, monkeypatch):
+  """Checks that a program of the repository knows the flags of a command."""
+  path = ROOT / module.replace('.', '/')
+  source = path / '__main__.py' if path.is_dir() else path.with_suffix('.py')
+  if module in PARSED:
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_only(*args, **kwargs):
+      parse(*args, **kwargs)
+      raise ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', parse_only)
+    with pytest.raises(ParsedError):
+      importlib.import_module(f'{module}.__main__').main(arguments)
+    monkeypatch.undo()
+    return
+  known = set(FLAG.findall(source.read_text()))
+  if source.name == 'train.py':
+    known |= set(
+      FLAG.findall((ROOT / 'batch_rl/runs/command_line.py').read_text())
+    )
+  used = {a[2:].split('=')[0] for a in arguments if a.startswith('--')}
+  assert used <= known, (module, used - known)
+
+
+def check_command(line, is_marked, monkeypatch):
+  """Checks a command of a shell; only marked blocks have others than Python's."""
+  words = shlex.split(line, comments=True)
+  if words[:2] in (['python', '-m'], ['python', '-um']):
+    words = words[: words.index('>')] if '>' in words else words
+    check_program(words[2], words[3:], monkeypatch)
+  elif words[:1] == ['python']:
+    assert (ROOT / words[1]).is_file(), line
+  else:
+    assert is_marked or not words, (
+      f'{line}: lacks a marker `<!-- not run: ... -->`'
+    )
+
+
+def check_block(marker, language, code, folder, monkeypatch):
+  if language == 'python':
+    compile(code, '<docs>', 'exec')
+  elif language == 'gin':
+    gin_files.read([], [code])
+  elif language == 'yaml':
+    (folder / 'sweep.yaml').write_text(code)
+    assert plan.read(str(folder / 'sweep.yaml'), {}).cells
+  elif language == 'bash':
+    for line in code.replace('\\\n', '').splitlines():
+      check_command(line, marker, monkeypatch)
+  else:
+    assert language == 'text' or marker, f'{language}: lacks a marker'
+
+
+@pytest.mark.skipif(not PAGES, reason='needs the repository, not a wheel')
+@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_blocks_and_links_of_a_page_are_right(page, tmp_path, monkeypatch):
+  text = SNIPPET.sub(lambda m: (ROOT / m[1]).read_text(), page.read_text())
+  blocks = BLOCK.findall(text)
+  assert 2 * len(blocks) == len(re.findall('^```', text, re.M))
+  for marker, language, code in blocks:
+    check_block(marker, language, code, tmp_path, monkeypatch)
+  prose = BLOCK.sub('', text)
+  for link in re.findall(r'\]\((?!https?:)([^)#]+)', prose):
+    assert (page.parent / link).exists(), link
+  for path in re.findall(r'`((?:batch_rl|benchmarks|examples)/[^`]*)`', prose):
+    assert (ROOT / path).exists(), path
