@@ -160,13 +160,17 @@ def dopamine_settings(agent: str, online: bool) -> dict[str, Any]:
   Args:
     agent: Name of the gin file of ours.
     online: Whether ours is the online one.
+
+  Raises:
+    ValueError: If Dopamine's agent lacks a setting of ours.
   """
-  ours = configure(agent, online)
-  settings = gin.get_bindings(ours)
+  settings = gin.get_bindings(configure(agent, online))
   accepted = inspect.signature(DOPAMINE[agent]).parameters
+  if missing := settings.keys() - accepted.keys():
+    raise ValueError(f"Dopamine's {agent} has no {', '.join(sorted(missing))}.")
   if 'replay_scheme' in accepted:
     settings['replay_scheme'] = 'uniform'
-  return {name: settings[name] for name in settings if name in accepted}
+  return settings
 
 
 def dopamine_agent(

@@ -215,9 +215,6 @@ def draw_weights(shapes, seed):
   return arrays
 
 
-# --- the agents ---------------------------------------------------------------
-
-
 class FixedBatch:
   """Mixin for an agent: `batch`, a `Batch` as a dict, is the replay memory.
 
@@ -366,9 +363,6 @@ def draw_mixtures(case):
   }
 
 
-# --- the transcription --------------------------------------------------------
-
-
 def first_weights(case):
   """Returns the first weights of online and target network, lists of arrays."""
   last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
@@ -451,9 +445,6 @@ def _gradients(case, weights, passes, gradient):
   return gradients
 
 
-# --- how far apart they are ---------------------------------------------------
-
-
 def _largest(ours, expected):
   """Returns the largest max |ours - expected| / max |expected| of pairs of arrays."""
   return max(
@@ -486,9 +477,6 @@ def compare(case, ours, expected):
       for i, (array, zero) in enumerate(zip(weights, zeros, strict=True))
     )
   return errors
-
-
-# --- a log --------------------------------------------------------------------
 
 
 def write_log(directory):

@@ -52,9 +52,6 @@ def load(data_dir, suffix=None, class_=FixedReplayBuffer, **kwargs):
   )
 
 
-# --- buffers -------------------------------------------------------------------
-
-
 def test_a_script_reads_shards_row_by_row(data_dir, tmp_path):
   """As Decision Transformer's data script and its copies do."""
   read = []
@@ -201,9 +198,6 @@ def test_batches_in_the_graph_follow_a_reload(data_dir):
       wrapped(data_dir, None, *arguments, None)
 
 
-# --- networks and agents ---------------------------------------------------------
-
-
 REPLAY = (
   'observation_shape stack_size use_staging replay_capacity batch_size '
   'update_horizon gamma'
@@ -343,9 +337,6 @@ def test_targets_that_no_loss_calls_are_refused(log_dir):
     own = type('Own', (base,), {method: lambda self: tf.zeros(())})
     with pytest.raises(ValueError, match=method):
       cartpole.build_offline_agent(name, log_dir, own)
-
-
-# --- data of one's own environment -------------------------------------------------
 
 
 def test_own_data_is_written_as_in_2020(tmp_path):

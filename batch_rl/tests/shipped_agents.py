@@ -113,7 +113,7 @@ OFFLINE = {
     },
     [0.3445185, 0.273424, 0.3125557],
   ),
-  # Their losses are those of the equations (`offline_equations_test`).
+  # Their losses are those of the equations (`equations_test`).
   'bc': Shipped(
     'FixedReplayBCAgent', ADAM, {'network': gym_lib.CartpoleDQNNetwork}
   ),

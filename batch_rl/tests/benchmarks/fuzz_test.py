@@ -6,7 +6,6 @@ import json
 import sys
 
 import numpy as np
-import pytest
 
 from benchmarks.fuzz import mutations, outcomes
 
@@ -57,31 +56,22 @@ def leave(text, code):
   sys.exit(code)
 
 
-@pytest.mark.parametrize(
-  ('reader', 'verdict'),
-  [
+def test_verdicts_on_readers_and_programs():
+  rows = {'rows': np.arange(3)}
+  for reader, verdict in (
     (lambda: {'rows': np.arange(3)}, outcomes.HARMLESS),
     (lambda: {'rows': np.arange(3) + 1}, outcomes.SILENT),
     (lambda: {'rows': np.arange(3.0)}, outcomes.SILENT),
     (dict, outcomes.SILENT),
     (lambda: fail(ValueError('a.bin is damaged')), outcomes.DETECTED),
     (lambda: fail(KeyError('rows')), outcomes.CRASHED),
-  ],
-)
-def test_readers(reader, verdict):
-  found = outcomes.read('reader', reader, {'rows': np.arange(3)})
-  assert found.verdict == verdict
-
-
-@pytest.mark.parametrize(
-  ('program', 'verdict'),
-  [
+  ):
+    assert outcomes.read('reader', reader, rows).verdict == verdict
+  for program, verdict in (
     (lambda: None, outcomes.HARMLESS),
     (lambda: leave('error: a.json is damaged', 2), outcomes.DETECTED),
     (lambda: leave('a problem', 1), outcomes.DETECTED),
     (lambda: leave('error: one\nerror: two', 2), outcomes.CRASHED),
     (lambda: fail(TypeError('x')), outcomes.CRASHED),
-  ],
-)
-def test_programs(program, verdict):
-  assert outcomes.run_program('program', program)[0].verdict == verdict
+  ):
+    assert outcomes.run_program('program', program)[0].verdict == verdict

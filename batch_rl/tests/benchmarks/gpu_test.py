@@ -39,10 +39,8 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
   found = gpu.measure(wanted, 'data', 0.0, 4)
   rows = gpu.rows(wanted, found, 40.0)
   if reason is None:
-    assert [row[1:3] for row in rows] == [
-      ['20.0', '0.50 x'],
-      ['40.0', '1.00 x'],
-    ]
+    shown = [row[1:3] for row in rows]
+    assert shown == [['20.0', '0.50 x'], ['40.0', '1.00 x']]
   else:
     ((name, *cells, note),) = rows
     assert name == 'dqn' and set(cells) == {''} and reason in note

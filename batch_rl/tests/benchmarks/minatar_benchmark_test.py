@@ -14,9 +14,7 @@ from batch_rl.report import aggregates
 from batch_rl.runs import command_line, gin_files, run_record
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
-from benchmarks.evidence.minatar import (
-  __main__ as program,
-)
+from benchmarks.evidence.minatar import __main__ as program
 from benchmarks.evidence.minatar import (
   figures,
   protocol,
@@ -29,25 +27,20 @@ GAME = 'MinAtar-Breakout'
 AGENTS = {agent.folder: agent for agent in protocol.AGENTS}
 
 
-@pytest.fixture(autouse=True)
-def _few_bootstrap_samples(monkeypatch):
-  monkeypatch.setattr(aggregates, 'REPETITIONS', 100)
-
-
 @pytest.fixture
-def work_dir(tmp_path):
+def work_dir(tmp_path, monkeypatch):
   """Runs of each stage on two made-up runs of the data."""
-  settings = {'game': GAME, 'rom_md5': 'none', 'sticky': 0.1}
-  settings |= {'training_steps': 400, 'target_update_period': 1000}
+  monkeypatch.setattr(aggregates, 'REPETITIONS', 100)  # of the bootstrap
+  settings = {'game': GAME, 'target_update_period': 1000}
 
-  def write(path, returns, **others):
-    rate = others.pop('rate', 0.001)
+  def write(path, returns, rate=0.001, **others):
     run = made_up_runs.write(tmp_path / path, returns, **settings, **others)
     text = (run / 'run.json').read_text()
-    text = text.replace(
-      '# Parameters', f'AdamOptimizer.learning_rate = {rate}\\n# P'
+    bound = (
+      'Runner.training_steps = 400',
+      f'AdamOptimizer.learning_rate = {rate}',
     )
-    text = text.replace('Agent.training_steps', 'Runner.training_steps')
+    text = text.replace('# Parameters', '\\n'.join([*bound, '# P']))
     (run / 'run.json').write_text(text)
 
   for run in (1, 2):
@@ -67,12 +60,10 @@ def work_dir(tmp_path):
       agent='multi_head_dqn', transform_strategy="'STOCHASTIC'",
     )  # fmt: skip
   for run in (1, 2, 4):
+    logs = str(tmp_path / 'data' / GAME / str(run) / 'replay_logs')
+    metadata = {'environment': {'game': GAME}, 'seed': 7}
     with replay_log.ReplayLog(
-      str(tmp_path / 'data' / GAME / str(run) / 'replay_logs'),
-      (2,),
-      np.uint8,
-      stack_size=1,
-      metadata={'environment': {'game': GAME}, 'seed': 7},
+      logs, (2,), np.uint8, stack_size=1, metadata=metadata
     ) as log:
       for step in range(20):
         log.add(np.zeros(2, np.uint8), 0, float(step > 9), step % 5 == 4)
@@ -110,7 +101,7 @@ def test_scores_and_tables(work_dir):
   out = work_dir / 'out'
   evaluations, data, selection = record.update(work_dir, out, AGENTS)
   assert list(data.run) == [1, 2, 4]
-  assert data[['agent_steps', 'episodes', 'mean_return']].iloc[0].tolist() == [
+  assert [*data.iloc[0][['agent_steps', 'episodes', 'mean_return']]] == [
     20,
     4,
     2.5,
@@ -122,14 +113,10 @@ def test_scores_and_tables(work_dir):
   whole = runs[(runs.stage == 'whole') & (runs.agent == 'dqn_adam')]
   zero = whole.zero.iloc[0]
   assert (whole.one == 5).all() and zero == pytest.approx(0.536)
-  for column, values in {
-    'last': [7 / 3, 8 / 3],
-    'best': [9, 9],
-    'half': [5.5, 5.5],
-    'quarter': [9, 9],
-  }.items():
-    expected = (np.array(values) - zero) / (5 - zero)
-    np.testing.assert_allclose(whole[column], expected)
+  last, other = np.array([[7 / 3, 8 / 3], [9, 9]])
+  for column, values in {'last': last, 'best': other, 'quarter': other}.items():
+    np.testing.assert_allclose(whole[column], (values - zero) / (5 - zero))
+  np.testing.assert_allclose(whole.half, (5.5 - zero) / (5 - zero))
   assert list(whole.overestimation) == [9, 18]
   text = tables.write(runs, data, selection, out)
   assert (out / 'tables.md').read_text() == text
@@ -141,6 +128,8 @@ def test_scores_and_tables(work_dir):
   assert returns['DQN (Adam)'] == ['2.50 (2.33, 2.67)']
   assert returns['mean of the data'] == ['2.50 (2.50, 2.50)']
   assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
+  final, best = minatar_scores.online_scores(str(work_dir / 'online'))
+  assert (final.value, best.value, best.standard_error) == (6, 6, 0)
   figures.write(runs, evaluations, out)
   drawn = {path.stem for path in out.glob('*.png')}
   assert {'front', 'curves', 'profiles', 'heads', 'overestimation'} <= drawn
@@ -199,12 +188,3 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
   for wrong in ({'own': 'weight=1'}, {'agents': ['rem']}, {'agents': ['no']}):
     with pytest.raises(ValueError, match=r'--own|no agent'):
       program.chosen_agents(argparse.Namespace(**{**vars(options), **wrong}))
-
-
-def test_scores_of_online_runs(work_dir):
-  final, best = minatar_scores.online_scores(str(work_dir / 'online'))
-  assert (final.score, final.value) == ('dqn_final', 6)
-  assert (best.game, best.value, best.standard_error) == (GAME, 6, 0)
-  with pytest.raises(ValueError, match='offline'):
-    (work_dir / 'offline').mkdir()
-    minatar_scores.online_scores(str(work_dir / 'offline'))

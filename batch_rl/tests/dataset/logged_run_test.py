@@ -1,5 +1,8 @@
 """Runs opened by their folders."""
 
+import importlib
+import sys
+
 import pytest
 
 from batch_rl import dataset
@@ -69,3 +72,10 @@ def test_sequences_of_a_run(root):
   draw = run.sequences(9, 2, subset='first_transitions(20)', seed=0)
   assert draw.num_steps == 20
   assert draw.batch(0, 3).state.shape == (3, 9, 2, 2, 2)
+
+
+def test_pytorch_is_asked_for(monkeypatch):
+  monkeypatch.delitem(sys.modules, 'batch_rl.dataset.torch', raising=False)
+  monkeypatch.setitem(sys.modules, 'torch', None)  # as if not installed
+  with pytest.raises(ImportError, match='needs PyTorch: pip install torch'):
+    importlib.import_module('batch_rl.dataset.torch')

@@ -37,9 +37,6 @@ Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
 MEMORY = 'WrappedFixedReplayBuffer'
 
 
-# --- places of frames -----------------------------------------------------------
-
-
 @settings(max_examples=20, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 25), min_size=3, max_size=12),
@@ -82,9 +79,6 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
         frames[found], batch.windows[i, first : first + stack_size]
       )
   assert used == set(range(places.count))
-
-
-# --- batches --------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -180,9 +174,6 @@ def test_a_failed_load_is_repeated(logs, monkeypatch):
   assert_same([found], expected[:1])
 
 
-# --- agents ---------------------------------------------------------------------
-
-
 def train(agent, first_values):
   """Trains from the first state; returns losses and variables."""
   cartpole.restart(agent, first_values)
@@ -272,9 +263,6 @@ def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
     added += [op for op in before if op.type in loading]
   assert len(added) > 8
   assert [op.type for op in added if not has_gpu_kernel(op)] == []
-
-
-# --- refusals -------------------------------------------------------------------
 
 
 def test_a_small_subset_needs_little_memory(logs, monkeypatch):
