@@ -1,4 +1,4 @@
-"""Dopamine's JAX agents train on a fixed replay: the README's example."""
+"""Dopamine's JAX agents train on a fixed replay: the documentation's example."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The table of settings: one clear line for a mistake; README and signatures agree."""
+"""The table of settings: one clear line for a mistake; docs and signatures agree."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import gin_internals, settings
 from batch_rl.tests import user_code
 
-README = pathlib.Path(__file__).parents[4] / 'README.md'
+PAGES = (pathlib.Path(__file__).parents[4] / 'docs').rglob('*.md')
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
 AGENT = 'FixedReplayMultiHeadDQNAgent'
 RUNNER = 'FixedReplayRunner'
@@ -194,11 +194,8 @@ def test_settings_of_other_classes_affect_results():
 ROW = re.compile(r'^\| `(\w+)\.(\w+) = (.+?)` \| `(.+?)` \|', re.MULTILINE)
 
 
-@pytest.mark.skipif(
-  not README.exists(), reason='needs the repository, not a wheel'
-)
-def test_the_readme_gives_allowed_values_and_the_defaults():
-  rows = ROW.findall(README.read_text(encoding='utf-8'))
+def test_the_docs_give_allowed_values_and_the_defaults():
+  rows = ROW.findall(''.join(page.read_text('utf-8') for page in PAGES))
   assert len(rows) > 9
   for owner, name, value, default in rows:
     known = gin_internals.find(owner).wrapped
