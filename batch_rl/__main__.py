@@ -5,7 +5,7 @@ import runpy
 import sys
 
 import batch_rl
-from batch_rl.utils import choices
+from batch_rl.utils import choices, programs
 
 # Module and purpose of each command. None is imported before it is chosen.
 COMMANDS = {
@@ -45,7 +45,7 @@ def main() -> int:
   """
   name, *arguments = sys.argv[1:] or ['--help']
   if name in ('-h', '--help'):
-    print(_help())
+    return programs.run(lambda: print(_help()))
   elif name == '--version':
     print(f'batch_rl {batch_rl.__version__}')
   elif name not in COMMANDS:

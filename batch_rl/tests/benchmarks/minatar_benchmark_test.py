@@ -52,6 +52,7 @@ def work_dir(tmp_path, monkeypatch):
     write(
       f'parts/dqn_adam/subset=x/{place}', [1], subset='random_trajectories(0.1)'
     )
+  write(f'online/dqn_adam/{GAME}/run-4', [6] * 5, data=None)
   for i, (rate, value) in enumerate([(0.001, 4), (0.00025, 5)], start=1):
     write(f'search/{i}/dqn_adam/{GAME}/run-4/seed-1', [value], rate=rate)
   for heads in (4, 50):

@@ -48,12 +48,14 @@ def of_runs(evaluations: pd.DataFrame) -> pd.DataFrame:
     }
     rows.append(row)
   runs = pd.DataFrame(rows)
-  online = runs[runs.stage == 'online']
-  tables = online[online.run != protocol.SEARCH_RUN].groupby('game')
-  # The search's runs count only where there are no others.
-  reference = online.groupby('game').return_last.mean()
-  reference.update(tables.return_last.mean())
-  runs['one'] = runs.game.map(reference)
+  # The search has data of its own: no result of the tables decides settings.
+  is_of_search = runs.run == protocol.SEARCH_RUN
+  online = runs[runs.stage == 'online'].groupby(['game', is_of_search])
+  reference = online.return_last.mean().to_dict()
+  runs['one'] = [
+    reference.get(key, np.nan)
+    for key in zip(runs.game, is_of_search, strict=True)
+  ]
   random = {game: normalisation.load()[game]['random'] for game in {*runs.game}}
   runs['zero'] = runs.game.map(random)
   for name in (*_SHARES, BEST):
