@@ -24,7 +24,7 @@ RUN = ['stage', 'agent', 'setting', 'game', 'run']
 DATA_RUN = ['game', 'run']
 _DIAGNOSTICS = ('overestimation', 'srank')
 EVALUATIONS = [
-  *(*RUN, 'label', 'updates', 'mean_return', 'episodes'),
+  *(*RUN, 'label', 'started', 'updates', 'mean_return', 'episodes'),
   *_DIAGNOSTICS,
 ]
 STAGES = ('online', 'search', 'whole', 'parts', 'heads', 'networks')
@@ -49,7 +49,8 @@ def read_evaluations(
 
   Returns:
     Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset
-    and in the last two stages the number of heads or networks; `updates` is the number so far.
+    and in the last two stages the number of heads or networks; `started` is a date,
+    which tells the code's version; `updates` is the number so far.
   """
   rows = []
   package = {agent.folder for agent in protocol.AGENTS}
@@ -66,9 +67,8 @@ def read_evaluations(
         for part in pathlib.Path(run.directory).parts
         if part.startswith('run-')
       )
-      bindings = run_record.bindings(
-        run_record.read(run.directory)['gin_config']
-      )
+      made = run_record.read(run.directory)
+      bindings = run_record.bindings(made['gin_config'])
       [steps] = {
         int(value)
         for name, value in bindings.items()
@@ -87,6 +87,7 @@ def read_evaluations(
       else:
         setting = agents[folder].configuration(bindings).name
       fixed = stage, folder, setting, run.game, number, label
+      fixed += (made.get('started', '')[:10],)
       absent = np.full(run.done, np.nan)
       diagnostics = [run.diagnostics.get(n, absent) for n in _DIAGNOSTICS]
       for i in range(run.done):
@@ -245,11 +246,14 @@ def update(
     ValueError: If the runs contradict the record, or lack their data.
   """
   data = add_data(read(out / 'data.csv', DATA), read_data(work_dir))
+  new = read_evaluations(work_dir, agents)
+  known = {*data.set_index(DATA_RUN).index}
+  # An online run counts when its data are complete.
+  has_data = np.array([*new.set_index(DATA_RUN).index.isin(known)], bool)
+  new = new[has_data | (new.stage != 'online')]
   old = read(out / 'evaluations.csv', EVALUATIONS)
-  evaluations = add_evaluations(old, read_evaluations(work_dir, agents))
-  if missing := {*evaluations.set_index(DATA_RUN).index} - {
-    *data.set_index(DATA_RUN).index
-  }:
+  evaluations = add_evaluations(old, new)
+  if missing := {*evaluations.set_index(DATA_RUN).index} - known:
     game, run = min(missing)
     raise ValueError(
       f'There are runs on {game} {run}, whose data are neither complete in {work_dir}/'
