@@ -83,6 +83,7 @@ def data_of(game: str, work_dir: pathlib.Path, shortened: int) -> pathlib.Path:
     pong.run(
       'batch_rl.baselines.train', f'--base_dir={base_dir}',
       f'--replay_log_dir={log}', '--seed=1', *flags([GAMES[game][0]], bindings),
+      threads=1,
     )  # fmt: skip
   return log
 
@@ -111,6 +112,7 @@ def train(
     'batch_rl.fixed_replay.train', f'--base_dir={base_dir}',
     f'--replay_dir={log}', f'--seed={seed}',
     *flags([*gin_files, environment], bindings),
+    threads=1,
   )  # fmt: skip
 
 
@@ -133,6 +135,7 @@ def select(
   pong.run(
     'batch_rl.fixed_replay.select', *runs, f'--method={",".join(METHODS)}',
     f'--out={out}', *flags([], bindings),
+    threads=1,
   )  # fmt: skip
   return pd.read_csv(out / 'scores.csv')
 
