@@ -251,7 +251,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
         colocate_gradients_with_ops=True,
       )
       graph_checks.check_gradients(pairs, type(self))
-      update = self.optimizer.apply_gradients(pairs)
+      # A function orders reads and assignments; in a graph, the loss of one network
+      # might read another one that is already updated.
+      computed = []
+      if not tf.compat.v1.get_default_graph().building_function:
+        computed = [loss, *(gradient for gradient, _ in pairs)]
+      with tf.control_dependencies([c for c in computed if c is not None]):
+        update = self.optimizer.apply_gradients(pairs)
     if self.online_convnet.losses:
       logging.warning(
         'Regularisation losses of the layers of %s are minimised only if %s.loss adds '
