@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -11,28 +11,35 @@ import numpy as np
 import tensorflow as tf
 from dopamine.discrete_domains import run_experiment  # noqa: F401
 
-from batch_rl.agents import loss_agent
+from batch_rl.agents import backups, loss_agent
 from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.runs import command_line
-from batch_rl.tests import cartpole, equations
+from batch_rl.tests import (
+  cartpole,
+  cartpole_networks,
+  equations,
+  offline_equations,
+)
 from batch_rl.utils import seeding
 
 NUM_ACTIONS = 3
-BATCH_SIZE = 32
-UNITS = 128  # of each hidden layer
+BATCH_SIZE = 6
+UNITS = 4  # of each hidden layer
 GAMMA = 0.99
 # Agent steps of two updates: Adam's and RMSProp's slots matter for the second.
 STEPS = (0, 4)
 SEED = 1
+# With these, no unit is off in all transitions, and none is at its ReLU's kink.
+BATCH_SEED, WEIGHTS_SEED = 20, 370
 
 # Agarwal et al., 2020, and for RMSProp and C51 the papers they refer to.
 RMSPROP = functools.partial(
   equations.CenteredRMSProp, learning_rate=2.5e-4, decay=0.95, epsilon=1e-5
 )
 # As after many updates, when epsilon and the mean of gradients matter.
-RMSPROP_LATER = functools.partial(RMSPROP, start=1e-4)
+RMSPROP_LATER = functools.partial(RMSPROP, n=1e-4)
 # beta2 is 0.999 rounded to float32, as in TensorFlow: it makes 1 - beta2 smaller by
 # a factor of 1.3e-5, which would be most of the remaining error.
 ADAM = functools.partial(
@@ -45,178 +52,191 @@ ADAM_C51 = functools.partial(ADAM, learning_rate=2.5e-4)
 ADAM_ONLINE = functools.partial(ADAM, epsilon=3.125e-5)
 
 
+def _draw(shape, step, purpose=None):
+  """Returns the numbers of U[0, 1) that an agent draws, in float64."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    seed = tf.constant([seeding.derive(SEED, 'mixtures'), step], tf.int64)
+    if purpose:
+      seed = loss_agent.Batch(*[None] * 9, seed=seed).seed_for(purpose)
+    drawn = session.run(tf.random.stateless_uniform(shape, seed))
+  return drawn.astype(np.float64)
+
+
+def draw_mixtures(arguments, step):
+  """Makes mixtures, by the paper and in float64, of the numbers that REM draws."""
+  num_heads = arguments.get('num_heads') or arguments['num_networks']
+  shape = num_heads, arguments.get('num_convex_combinations', 1)
+  numbers = 1 - _draw(shape, step)  # complements, since they cannot all be zero
+  return {'mixtures': equations.simplex_points(numbers)}
+
+
+def draw_levels(step):
+  """Returns the levels of quantiles that IQN draws."""
+  shape = BATCH_SIZE, LEVELS
+  return {
+    'taus': _draw(shape, step, 'online'),
+    'next_taus': _draw(shape, step, 'target'),
+  }
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
   """A shipped agent with a small network, and its equation."""
 
-  name: str  # of the algorithm in the paper
-  config: str  # gin file of all that is not in `arguments`
-  equation: Callable[..., equations.Loss]  # (q, target_q, transitions, ...)
-  optimizer: Callable[[], Any]  # makes that of `equations`
-  estimates: int | None  # outputs per action; None: no such axis
-  num_networks: int = 1  # separate networks, each with one estimate
-  num_mixtures: int = 0  # drawn for each update
+  name: str  # of the algorithm in the paper, or of its config
+  config: str  # name of an offline one, or a path in the package
+  loss: Callable[..., float]  # (networks, batch, num_actions)
+  optimizer: Callable[[], Any] = ADAM  # makes that of `equations`
   horizon: int = 1  # the n of n-step returns
+  # (agent step) -> further fields of `equations.Minibatch`
+  draw: Callable[[int], Mapping[str, np.ndarray]] = lambda step: {}
   arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  terms: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  bindings: Sequence[str] = ()
+
+  @property
+  def path(self):
+    name = self.config
+    return name if '/' in name else f'fixed_replay/configs/{name}.gin'
 
 
-def _case(name, config, equation, optimizer=ADAM, estimates=None, **kwargs):
-  """Returns the case of an offline config; further keywords are the agent's."""
-  fields = {
-    field: kwargs.pop(field)
-    for field in ('num_mixtures', 'terms')
-    if field in kwargs
-  }
-  if 'kappa' in kwargs:
-    fields['terms'] = {'kappa': kwargs['kappa']}
-  if fields.get('num_mixtures', 0) > 1:
-    kwargs['num_convex_combinations'] = fields['num_mixtures']
-  return Case(
-    name,
-    f'fixed_replay/configs/{config}.gin',
-    equation,
-    optimizer,
-    estimates,
-    kwargs.get('num_networks', 1),
-    arguments=kwargs,
-    **fields,
-  )
+def qr_dqn(kappa):
+  return functools.partial(equations.qr_dqn, kappa=kappa)
 
 
-_quantiles = functools.partial(
-  _case,
-  config='quantile',
-  equation=equations.qr_dqn,
-  estimates=20,
-  num_atoms=20,
+def c51(vmax):
+  support = np.linspace(-vmax, vmax, 11)
+  return functools.partial(equations.c51, support=support)
+
+
+_ATOMS, _HEADS = {'num_atoms': 5}, {'num_heads': 5}
+_NETWORKS = {'num_networks': 3}
+_MIXTURES = {'num_convex_combinations': 3}
+_ONLINE = 'baselines/configs/rem.gin'
+_rem, _ensemble = equations.rem, equations.ensemble_dqn
+_averaged, _subnets = equations.averaged_ensemble_dqn, 'multi_network_rem'
+_IDENTITY, _AVERAGE = (
+  {**_NETWORKS, 'transform_strategy': name} for name in ('IDENTITY', 'AVERAGE')
 )
-_networks = functools.partial(
-  _case, config='multi_network_rem', estimates=3, num_networks=3
+# Names, configs, losses, the n of n-step returns, and arguments of agents. Not all with
+# both n: building an agent takes a second, or with networks two.
+_PAPER = (
+  ('DQN (Nature)', 'dqn', equations.dqn, (1, 3), {}),
+  ('DQN (Nature), later', 'dqn', equations.dqn, (1,), {}),
+  ('DQN (Adam)', 'dqn_adam', equations.dqn, (1,), {}),
+  ('C51', 'c51', c51(10), (1, 3), {'num_atoms': 11}),
+  ('QR-DQN', 'quantile', qr_dqn(1.0), (1, 3), {**_ATOMS, 'kappa': 1.0}),
+  ('QR-DQN-0', 'quantile', qr_dqn(0.0), (1,), {**_ATOMS, 'kappa': 0.0}),
+  ('Ensemble-DQN', 'multi_head_dqn', _ensemble, (1, 3), _HEADS),
+  ('Averaged Ensemble-DQN', 'averaged_ensemble_dqn', _averaged, (1, 3), _HEADS),
+  ('REM', 'rem', _rem, (1, 3), _HEADS),
+  ('REM, 3 mixtures', 'rem', _rem, (3,), {**_HEADS, **_MIXTURES}),
+  ('REM, 1 head', 'rem', _rem, (1,), {'num_heads': 1}),
+  ('REM, online', _ONLINE, _rem, (1,), _NETWORKS),
+  ('Ensemble-DQN, networks', _subnets, _ensemble, (3,), _IDENTITY),
+  ('Averaged Ensemble-DQN, networks', _subnets, _averaged, (3,), _AVERAGE),
+  ('REM, networks, 3 mixtures', _subnets, _rem, (3,), _NETWORKS | _MIXTURES),
 )
-_ONE_AND_THREE_STEPS = (
-  _case('DQN (Nature)', 'dqn', equations.dqn, RMSPROP),
-  _case(
-    'C51',
-    'c51',
-    equations.c51,
-    ADAM_C51,
-    51,
-    terms={'support': np.linspace(-10, 10, 51)},
-  ),
-  _quantiles('QR-DQN', kappa=1.0),
-  _case(
-    'Ensemble-DQN', 'multi_head_dqn', equations.ensemble_dqn, estimates=200
-  ),
-  _case(
-    'Averaged Ensemble-DQN',
-    'averaged_ensemble_dqn',
-    equations.averaged_ensemble_dqn,
-    estimates=200,
-  ),
-  _case('REM', 'rem', equations.rem, estimates=200, num_mixtures=1),
-)
-# Not all with both: building an agent takes a second, or with networks two.
-_ONE_STEP = (
-  _case('DQN (Nature), later', 'dqn', equations.dqn, RMSPROP_LATER),
-  _case('DQN (Adam)', 'dqn_adam', equations.dqn),
-  _quantiles('QR-DQN-0', kappa=0.0),
-  _case(
-    'REM, 1 head', 'rem', equations.rem, ADAM, 1, num_mixtures=1, num_heads=1
-  ),
-  dataclasses.replace(
-    _networks('REM, online', equation=equations.rem, num_mixtures=1),
-    config='baselines/configs/rem.gin',
-    optimizer=ADAM_ONLINE,
-  ),
-)
-_THREE_STEPS = (
-  _case('REM, 3 mixtures', 'rem', equations.rem, estimates=200, num_mixtures=3),
-  *(
-    _networks(
-      f'{name}, networks', equation=equation, transform_strategy=strategy
-    )
-    for name, equation, strategy in (
-      ('Ensemble-DQN', equations.ensemble_dqn, 'IDENTITY'),
-      ('Averaged Ensemble-DQN', equations.averaged_ensemble_dqn, 'AVERAGE'),
-    )
-  ),
-  _networks(
-    'REM, networks, 3 mixtures', equation=equations.rem, num_mixtures=3
-  ),
-)
-CASES = {
-  f'{case.name}, n = {case.horizon}': case
-  for case in (
-    *_ONE_AND_THREE_STEPS,
-    *_ONE_STEP,
-    *(
-      dataclasses.replace(case, horizon=3)
-      for case in (*_ONE_AND_THREE_STEPS, *_THREE_STEPS)
-    ),
-  )
+_OPTIMIZERS = {
+  'DQN (Nature)': RMSPROP,
+  'DQN (Nature), later': RMSPROP_LATER,
+  'C51': ADAM_C51,
+  'REM, online': ADAM_ONLINE,
 }
-# With data from a log, too.
+CASES = {}
+for _name, _config, _loss, _horizons, _arguments in _PAPER:
+  _fields = {'arguments': _arguments}
+  if _loss is _rem:
+    _fields['draw'] = functools.partial(draw_mixtures, _arguments)
+  for _n in _horizons:
+    CASES[f'{_name}, n = {_n}'] = Case(
+      *(_name, _config, _loss, _OPTIMIZERS.get(_name, ADAM), _n), **_fields
+    )
 CASES_ON_LOG = ('DQN (Nature), n = 3', 'C51, n = 3', 'REM, n = 3')
 
+LEVELS = 4  # of IQN, N and N'
+_IQN = {
+  'draw': draw_levels,
+  'bindings': (
+    f'ImplicitQuantiles.num_tau_samples = {LEVELS}',
+    'ImplicitQuantiles.num_quantile_samples = 3',
+    'ImplicitQuantiles.quantile_embedding_dim = 5',
+    'ImplicitQuantiles.kappa = 0.5',
+  ),
+}
+_CARTPOLE = {'network': cartpole_networks.CartpoleQuantileNetwork}
+# Fields of the cases of later algorithms, beside those of most.
+_LATER = {
+  'cql': {'arguments': _ATOMS},
+  'cql_dr3': {'arguments': _ATOMS},
+  'cal_ql': {
+    'config': '../examples/cal_ql/cal_ql.gin',
+    'arguments': {**_ATOMS, **_CARTPOLE},
+  },
+  'double': {'config': 'dqn_adam', 'arguments': {'backup': backups.Double()}},
+  'dueling': {'config': 'dqn_adam', 'arguments': {'dueling': True}},
+  'iqn': _IQN,
+  'munchausen_iqn': _IQN,
+  'hl_gauss_cql': {'optimizer': functools.partial(ADAM, learning_rate=6.25e-5)},
+}
+for _name, _loss in offline_equations.LOSSES.items():
+  _fields = {'config': _name, 'loss': _loss, **_LATER.get(_name, {})}
+  CASES[_name] = Case(_name, **_fields)
 
-class Batch(NamedTuple):
-  """A minibatch of CartPole's transitions.
 
-  `rewards` are n-step returns without the bootstrap.
-  """
+class Update(NamedTuple):
+  """The results of an update; None for what is unknown."""
 
-  states: np.ndarray  # float64 (B, 4, 1, 1)
-  next_states: np.ndarray  # float64 (B, 4, 1, 1)
-  actions: np.ndarray  # int32 (B,)
-  rewards: np.ndarray  # float32 (B,)
-  terminals: np.ndarray  # uint8 (B,)
-
-
-class Updates(NamedTuple):
-  """The results of two updates; an empty list for what is unknown."""
-
-  losses: list
-  gradients: list  # of each update, a list as the weights
-  weights: list  # arrays after each update, or after the last alone
-  margins: list  # smallest absolute input of a ReLU in each update
+  loss: float
+  gradients: list | None  # of the arrays of all trained networks
+  weights: list | None  # after the update
 
 
 def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
   """Returns a batch with terminals, and errors for both pieces of the Huber loss."""
   random = np.random.default_rng(seed)
-  return Batch(
-    states=random.uniform(-1, 1, (batch_size, 4, 1, 1)),
-    next_states=random.uniform(-1, 1, (batch_size, 4, 1, 1)),
-    actions=random.integers(num_actions, size=batch_size, dtype=np.int32),
-    rewards=random.normal(0, 2, batch_size).astype(np.float32),
-    terminals=(np.arange(batch_size) % 3 == 1).astype(np.uint8),
-  )
+  states = random.uniform(-1, 1, (2, batch_size, 4, 1, 1))
+  states *= equations.STATE_BOUNDS[:, None, None]
+  actions = random.integers(num_actions, size=(2, batch_size), dtype=np.int32)
+  rewards = random.normal(0, 2, (2, batch_size)).astype(np.float32)
+  return {
+    'states': states[0],
+    'next_states': states[1],
+    'actions': actions[0],
+    'next_actions': actions[1],
+    'rewards': rewards[0],  # n-step returns without the bootstrap
+    'terminals': (np.arange(batch_size) % 3 == 1).astype(np.uint8),
+    'return_to_go': rewards[1],
+  }
 
 
 # One per update: with the same batch twice, Adam's momentum would have no effect.
-BATCHES = [make_batch(seed=10 + k) for k in range(len(STEPS))]
+BATCHES = [make_batch(seed=BATCH_SEED + k) for k in range(len(STEPS))]
 
 
 def draw_weights(shapes, seed):
   """Returns float32 arrays for kernels (inputs, outputs) and biases (outputs,).
 
-  Every other weight is zero: in float32 a weight that starts at zero keeps all
-  digits of its update; another keeps few of them.
+  Every third weight and every other bias is zero: in float32 a weight that starts at
+  zero keeps all digits of its update; another keeps few of them.
   """
   random = np.random.default_rng(seed)
   arrays = []
   for shape in shapes:
-    scale = np.sqrt(0.2 / shape[0]) if len(shape) == 2 else 0.1
-    # Not around zero, where the mean of many heads would vanish.
-    array = (scale * random.normal(0.5, 1, shape)).astype(np.float32)
-    array[np.indices(shape).sum(axis=0) % 2 == 0] = 0
-    arrays.append(array)
+    if len(shape) == 2:
+      # Not around zero, where the mean of many heads would vanish.
+      array = random.normal(0.5, 1, shape) * np.sqrt(0.2 / shape[0])
+      array[np.indices(shape).sum(axis=0) % 3 == 0] = 0
+    else:
+      # A unit with bias zero, whose inputs are all zero, would be at its ReLU's kink:
+      # those with another bias pass most of theirs.
+      array = random.uniform(0.5, 1, shape)
+      array[::2] = 0
+    arrays.append(array.astype(np.float32))
   return arrays
 
 
 class FixedBatch:
-  """Mixin for an agent: `batch`, a `Batch` as a dict, is the replay memory.
+  """Mixin for an agent: `batch`, as of `make_batch`, is the replay memory.
 
   Tests run the updates, and may feed other batches to its tensors.
   """
@@ -227,11 +247,10 @@ class FixedBatch:
       name: tf.compat.v1.placeholder_with_default(array, array.shape)
       for name, array in self.batch.items()
     }
-    unused = dict.fromkeys(('next_action', 'next_reward', 'indices'))
     return types.SimpleNamespace(
       **tensors,
       transition={
-        **unused,
+        **dict.fromkeys(('next_action', 'next_reward', 'indices')),
         **{name.removesuffix('s'): tensors[name] for name in tensors},
       },
       batch_size=len(self.batch['actions']),
@@ -265,26 +284,21 @@ class Recorded:
     self.optimizer.compute_gradients = record
 
 
-def build_agent(
-  case, *mixins, data_dir='', units=UNITS, bindings=(), **attributes
-):
+def build_agent(case, *mixins, data_dir='', **attributes):
   """Builds the agent of a shipped config, with CartPole's network.
 
   `mixins` precede the agent's class, which gets `attributes`. The weights are those of
   `draw_weights`.
   """
   gin.clear_config()
-  command_line.load_gin([f'batch_rl/{case.config}'], bindings)
-  registry, create = (
-    (online_agents.REGISTRY, 'create_online_agent')
-    if case.config.startswith('baselines')
-    else (offline_agents.REGISTRY, 'create_offline_agent')
-  )
-  name = gin.query_parameter(f'{create}.agent_name')
-  bases = (*mixins, Recorded, registry.find(name))
+  command_line.load_gin([f'batch_rl/{case.path}'], case.bindings)
+  kind = 'online' if case.config.startswith('baselines') else 'offline'
+  agents = {'online': online_agents, 'offline': offline_agents}[kind]
+  name = gin.query_parameter(f'create_{kind}_agent.agent_name')
+  bases = (*mixins, Recorded, agents.REGISTRY.find(name))
   arguments = {**case.arguments}
   arguments.setdefault('network', cartpole.SMALL.get(name, {}).get('network'))
-  with cartpole.small_layers(units):
+  with cartpole.small_layers(UNITS):
     agent = type('Test', bases, attributes)(
       None,
       NUM_ACTIONS,
@@ -295,188 +309,134 @@ def build_agent(
       seed=SEED,
       **arguments,
     )
-  for seed, scope in enumerate(('Online', 'Target')):
-    variables = trainable(agent, scope)
+  networks = variables_of(agent)
+  for seed, variables in enumerate(networks.values(), WEIGHTS_SEED):
     arrays = draw_weights([v.shape.as_list() for v in variables], seed)
     names = [variable.op.name for variable in variables]
     cartpole.load_values(agent, dict(zip(names, arrays, strict=True)))
-  start = getattr(case.optimizer(), 'start', 1)
+  start = getattr(case.optimizer(), 'n', 1)
   if start != 1:
-    for variable in trainable(agent, 'Online'):
+    for variable in networks['online']:
       slot = agent.optimizer.get_slot(variable, 'rms')
       agent._sess.run(slot.assign(tf.fill(slot.shape, start)))
   return agent
 
 
-def trainable(agent, scope):
-  """Returns the variables of the 'Online' or the 'Target' network, layer by layer."""
-  return agent._sess.graph.get_collection('trainable_variables', f'{scope}/')
+def variables_of(agent):
+  """Returns the variables of each network, by its name, and of the target copy."""
+  networks = {name: net.weights for name, net in agent.networks.items()}
+  if agent.targets:
+    networks['target'] = agent.targets['online'].weights
+  return networks
 
 
+def _trained(networks):
+  """Returns the arrays of all networks but the target copy."""
+  return [a for name in networks if name != 'target' for a in networks[name]]
+
+
+@functools.cache  # Building one takes a second.
 def run_agent(case):
-  """Updates the agent on `BATCHES`; returns `Updates`."""
-  updates = Updates([], [], [], [])
+  """Returns the first weights, and an `Update` for each of `BATCHES`."""
   with tf.Graph().as_default():
-    agent = build_agent(case, FixedBatch, batch=BATCHES[0]._asdict())
-    online, target = trainable(agent, 'Online'), trainable(agent, 'Target')
-    gradients = [agent.gradients.pop(variable.name) for variable in online]
+    agent = build_agent(case, FixedBatch, batch=BATCHES[0])
+    networks = variables_of(agent)
+    first, updates = agent._sess.run(networks), []
+    gradients = [agent.gradients.pop(v.name) for v in _trained(networks)]
     if agent.gradients:
       raise ValueError(f'{case} changes {", ".join(agent.gradients)}')
-    before = agent._sess.run(target)
     for step, batch in zip(STEPS, BATCHES, strict=True):
       agent.training_steps = step
-      feed = {
-        getattr(agent._replay, name): array
-        for name, array in batch._asdict().items()
-      }
+      feed = {getattr(agent._replay, k): array for k, array in batch.items()}
       loss, values, _ = agent._sess.run(
         [agent.minimised, gradients, agent._train_op], feed
       )
-      updates.losses.append(loss)
-      updates.gradients.append(values)
-      updates.weights.append(agent._sess.run(online))
-    np.testing.assert_equal(agent._sess.run(target), before)
+      weights = agent._sess.run(networks)
+      np.testing.assert_equal(weights.get('target'), first.get('target'))
+      updates.append(Update(float(loss), values, _trained(weights)))
   gin.clear_config()
-  return updates
+  return first, updates
 
 
-def draw_mixtures(case):
-  """Makes mixtures, by the paper and in float64, of the numbers an agent draws.
-
-  Returns `{agent step: (K, M)}`; empty for an agent that draws none.
-  """
-  if not case.num_mixtures:
-    return {}
-  base = seeding.derive(SEED, 'mixtures')
-  shape = (case.estimates, case.num_mixtures)
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    numbers = session.run(
-      {
-        step: tf.random.stateless_uniform(shape, tf.constant([base, step]))
-        for step in STEPS
-      }
-    )
-  # The complements of U[0, 1) cannot all be zero.
-  return {
-    step: equations.simplex_points(1 - np.asarray(drawn, np.float64))
-    for step, drawn in numbers.items()
-  }
-
-
-def first_weights(case):
-  """Returns the first weights of online and target network, lists of arrays."""
-  last = NUM_ACTIONS * (case.estimates or 1) // case.num_networks
-  hidden = [(4, UNITS), (UNITS,), (UNITS, UNITS), (UNITS,)]
-  shapes = [*hidden, (UNITS, last), (last,)] * case.num_networks
-  return tuple(
-    [array.astype(np.float64) for array in draw_weights(shapes, seed)]
-    for seed in (0, 1)
-  )
-
-
-def transcribe(
-  case, batches=BATCHES, synchronise=False, mixtures=None, **changes
-):
+def transcribe(case, first, batches=BATCHES, synchronise=False):
   """Computes the updates by the papers' equations alone, in float64.
 
-  `batches` has one `Batch` for each update, `mixtures` those of each agent step (None
-  for the agent's own). `changes` replace fields of the case, or 'discount'.
+  Args:
+    case: Case, or a wrong one.
+    first: First weights of each network and the target copy.
+    batches: A batch for each update.
+    synchronise: Whether to copy weights to the target network after each update.
   """
-  discount = changes.pop('discount', GAMMA**case.horizon)
-  case = dataclasses.replace(case, **changes)
-  mixtures = mixtures or draw_mixtures(case)
-  optimizer = case.optimizer()
-  weights, target_weights = first_weights(case)
-  updates = Updates([], [], [], [])
-  for step, batch in zip(STEPS, batches, strict=True):
-    transitions = equations.Transitions(
-      batch.actions, np.float64(batch.rewards), batch.terminals, discount
-    )
-    terms = dict(case.terms)
-    if mixtures:
-      terms['mixtures'] = mixtures[step]
-    passes, q = _outputs(case, weights, batch.states)
-    _, target_q = _outputs(case, target_weights, batch.next_states)
-    loss = case.equation(q, target_q, transitions, **terms)
-    gradients = _gradients(case, weights, passes, loss.gradient)
-    weights = optimizer.step(weights, gradients)
+  weights = {
+    n: [a.astype(np.float64) for a in some] for n, some in first.items()
+  }
+  optimizers = [case.optimizer() for _ in _trained(weights)]
+  updates = []
+  for step, arrays in zip(STEPS, batches, strict=True):
+    arrays = {name.removesuffix('s'): array for name, array in arrays.items()}
+    for name in {'reward', 'return_to_go'} & arrays.keys():
+      arrays[name] = arrays[name].astype(np.float64)
+    discount = GAMMA**case.horizon
+    batch = equations.Minibatch(**arrays, discount=discount, **case.draw(step))
+    loss = functools.partial(case.loss, batch=batch, actions=NUM_ACTIONS)
+    value = loss(equations.Networks(weights))
+    gradients = _trained(equations.differentiate(loss, weights))
+    pairs = zip(_trained(weights), gradients, strict=True)
+    for optimizer, (w, g) in zip(optimizers, pairs, strict=True):
+      w[...] = optimizer.step(w, g)
+    after = [w.copy() for w in _trained(weights)]
+    updates.append(Update(value, gradients, after))
     if synchronise:
-      target_weights = weights
-    updates.losses.append(loss.value)
-    updates.gradients.append(gradients)
-    updates.weights.append(weights)
-    updates.margins.append(
-      min(np.abs(sums).min() for one in passes for sums in one.sums)
-    )
+      weights['target'] = after
   return updates
 
 
-def _networks_of(case, weights):
-  """Returns [(kernel, bias), ...] for each network."""
-  layers = list(zip(weights[::2], weights[1::2], strict=True))
-  size = len(layers) // case.num_networks
-  return [layers[i : i + size] for i in range(0, len(layers), size)]
+def _error(ours, expected, scales=None):
+  """Returns the largest max |ours - expected| / max |expected| of pairs of arrays.
+
+  `scales` may replace the denominators.
+  """
+  pairs = zip(ours, expected, strict=True)
+  errors = [np.abs(a.astype(np.float64) - b).max() for a, b in pairs]
+  with np.errstate(divide='ignore'):  # of a wrong equation without a gradient
+    return np.max(np.divide(errors, scales or _scales(expected)))
 
 
-def _outputs(case, weights, states):
-  """Returns the activations of each network, and the joint outputs per action."""
-  states = states.reshape(len(states), 4)
-  passes = [
-    equations.forward(layers, states) for layers in _networks_of(case, weights)
-  ]
-  if case.num_networks > 1:
-    return passes, np.stack([p.outputs for p in passes], axis=2)
-  shape = (len(states), NUM_ACTIONS)
-  if case.estimates:
-    shape += (case.estimates,)
-  return passes, passes[0].outputs.reshape(shape)
+def _scales(arrays):
+  return [np.abs(array).max() for array in arrays]
 
 
-def _gradients(case, weights, passes, gradient):
-  """Returns the gradient of each array of weights, from that of the outputs."""
-  gradients = []
-  for k, (layers, activations) in enumerate(
-    zip(_networks_of(case, weights), passes, strict=True)
-  ):
-    own = gradient[:, :, k] if case.num_networks > 1 else gradient
-    own = own.reshape(len(own), -1)
-    for pair in equations.backward(layers, activations, own):
-      gradients.extend(pair)
-  return gradients
-
-
-def _largest(ours, expected):
-  """Returns the largest max |ours - expected| / max |expected| of pairs of arrays."""
-  return max(
-    np.max(np.abs(np.float64(a) - b)) / np.max(np.abs(b))
-    for a, b in zip(ours, expected, strict=True)
-  )
-
-
-def compare(case, ours, expected):
+def compare(first, ours, expected):
   """Returns relative errors, each the largest over the arrays.
 
   `step k` is the error of the change by k updates, relative to the largest change
   of the array so far. It counts weights that were zero before: float32 rounds off
   the last digits of the change of others.
   """
-  errors = {'loss': _largest(ours.losses, expected.losses)}
-  if ours.gradients:
-    errors['gradient'] = max(map(_largest, ours.gradients, expected.gradients))
-  zeros = [array == 0 for array in first_weights(case)[0]]
-  changes = [
-    [array[zero] for array, zero in zip(weights, zeros, strict=True)]
-    for weights in expected.weights
-  ]
-  known = range(len(STEPS))[-len(ours.weights) :]
-  for k, weights in zip(known, ours.weights, strict=True):
-    errors[f'weights {k + 1}'] = _largest(weights, expected.weights[k])
-    errors[f'step {k + 1}'] = max(
-      np.abs(array[zero] - changes[k][i]).max()
-      / max(np.abs(change[i]).max() for change in changes[: k + 1])
-      for i, (array, zero) in enumerate(zip(weights, zeros, strict=True))
+  zeros = [array == 0 for array in _trained(first)]
+
+  def changes(update):
+    return [w[z] for w, z in zip(update.weights, zeros, strict=True)]
+
+  scales = np.maximum.accumulate([_scales(changes(one)) for one in expected])
+  pairs = [*zip(ours, expected, strict=True)]
+  errors = {'loss': max(abs(our.loss / one.loss - 1) for our, one in pairs)}
+  if ours[0].gradients:
+    errors['gradient'] = np.max(
+      [_error(our.gradients, one.gradients) for our, one in pairs]
     )
+  for k, (our, one) in enumerate(pairs):
+    if our.weights:
+      errors[f'weights {k + 1}'] = _error(our.weights, one.weights)
+      errors[f'step {k + 1}'] = _error(changes(our), changes(one), [*scales[k]])
   return errors
+
+
+def find_errors(case, batches=BATCHES, **mistake):
+  """Returns the errors of an agent; `mistake` replaces fields of the equations' case."""
+  first, updates = run_agent(case)
+  case = dataclasses.replace(case, **mistake)
+  return compare(first, updates, transcribe(case, first, batches))
 
 
 def write_log(directory):
@@ -496,28 +456,27 @@ def write_log(directory):
 
 
 def _logged_batch(log, rows, horizon):
-  """Returns the `Batch` of transitions that begin at rows of a log."""
+  """Returns the batch of transitions that begin at rows of a log."""
   returns = [
     equations.n_step(log['reward'], log['terminal'], row, horizon, GAMMA)
     for row in rows
   ]
   # The next state of a terminal transition is arbitrary.
   following = np.minimum(np.add(rows, horizon), len(log['reward']) - 1)
-  return Batch(
-    log['observation'][rows][..., None],
-    log['observation'][following][..., None],
-    log['action'][rows],
-    np.array([total for total, _ in returns]),
-    np.array([ended for _, ended in returns]),
-  )
+  return {
+    'states': log['observation'][rows],
+    'next_states': log['observation'][following],
+    'actions': log['action'][rows],
+    'rewards': np.array([total for total, _ in returns]),
+    'terminals': np.array([ended for _, ended in returns]),
+  }
 
 
 def compare_on_log(case, data_dir):
   """Compares two updates on data from disk, sampled as in training.
 
-  The target network is synchronised after the first update.
-
-  Returns the errors of `compare`, without gradients and first weights.
+  The target network is synchronised after the first update. Gradients and the weights
+  after it are unknown.
   """
   log = cartpole.read_log(data_dir)
   with tf.Graph().as_default():
@@ -531,8 +490,10 @@ def compare_on_log(case, data_dir):
       states = batch.state[:, None, ..., 0]
       same = (states == log['observation']).all((2, 3))
       batches.append(_logged_batch(log, same.argmax(1), case.horizon))
-    losses = list(agent.train_steps(STEPS[-1] + 1))
-    weights = agent._sess.run(trainable(agent, 'Online'))
+    first = agent._sess.run(variables_of(agent))
+    losses = [float(loss) for loss in agent.train_steps(STEPS[-1] + 1)]
+    weights = _trained(agent._sess.run(variables_of(agent)))
   gin.clear_config()
-  expected = transcribe(case, batches, synchronise=True)
-  return compare(case, Updates(losses, [], [weights], []), expected)
+  ours = [Update(losses[0], None, None), Update(losses[1], None, weights)]
+  expected = transcribe(case, first, batches, synchronise=True)
+  return compare(first, ours, expected)

@@ -1,8 +1,9 @@
 """The papers' equations in NumPy and float64, slow and plain.
 
 Tests compare the agents with these equations, which are written from the papers,
-not from the package. Every loss is the mean over the minibatch and comes with its
-gradient with respect to the outputs of the online network, derived by hand.
+not from the package. A loss is a function `(networks, batch, actions) -> float`: the
+mean over the minibatch, by all weights. Its gradient is that of central differences.
+`offline_equations` has the losses of later offline algorithms.
 
 Papers:
   DQN: Mnih et al., Human-level control through deep reinforcement learning,
@@ -20,48 +21,51 @@ Papers:
     Networks, 2013, Equations 38 to 41.
 
 Letters in the shapes: B transitions, A actions, K heads (networks), M mixtures, N
-quantiles or atoms. The losses take
-
-  the outputs of the online network at the states, (B, A), (B, A, K) or (B, A, N);
-  the outputs of the target network at the next states, in the same shape;
-  the rest of the minibatch;
-  for quantiles kappa, the error at which the Huber loss becomes linear.
+quantiles or atoms, outputs an action.
 """
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-
-class Loss(NamedTuple):
-  """A loss and its gradient."""
-
-  value: float  # mean over the minibatch
-  gradient: np.ndarray  # d value / d outputs of the online network
+# The data.
 
 
 @dataclasses.dataclass(frozen=True)
-class Transitions:
-  """A minibatch without states: the input of a loss besides network outputs."""
+class Minibatch:
+  """Transitions of an update, and what is drawn for it.
 
-  actions: np.ndarray  # integers, (B,)
-  rewards: np.ndarray  # n-step returns R without the bootstrap, (B,)
-  terminals: np.ndarray  # whether the episode ended within the n steps, (B,)
-  discount: float  # factor gamma^n of the bootstrap
+  Attributes:
+    state, next_state: States, (B, 4) or with further axes of length 1.
+    action: Integers (B,).
+    reward: n-step returns R without the bootstrap, (B,).
+    terminal: Whether the episode ended within the n steps, (B,).
+    discount: Factor gamma^n of the bootstrap.
+    next_action: Integers (B,).
+    return_to_go: Discounted return of the trajectory from the state on, (B,).
+    mixtures: Weights of heads, one alpha per column, (K, M), of REM.
+    taus, next_taus: Levels of quantiles for s and s', (B, N), of IQN.
+  """
 
-  def __len__(self):
-    return len(self.actions)
+  state: np.ndarray
+  next_state: np.ndarray
+  action: np.ndarray
+  reward: np.ndarray
+  terminal: np.ndarray
+  discount: float
+  next_action: np.ndarray | None = None
+  return_to_go: np.ndarray | None = None
+  mixtures: np.ndarray | None = None
+  taus: np.ndarray | None = None
+  next_taus: np.ndarray | None = None
 
-  def target(self, j, value_of_next_state):
+  def target(self, j: int, value_of_next_state: float) -> float:
     """y_j = R_j if the episode ended, else R_j + gamma^n V(s'_j)."""
-    if self.terminals[j]:
-      return self.rewards[j]
-    return self.rewards[j] + self.discount * value_of_next_state
-
-
-# The data.
+    if self.terminal[j]:
+      return self.reward[j]
+    return self.reward[j] + self.discount * value_of_next_state
 
 
 def n_step(rewards, terminals, start, horizon, gamma):
@@ -78,7 +82,124 @@ def n_step(rewards, terminals, start, horizon, gamma):
   return total, False
 
 
+# CartPole's networks.
+
+
+STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
+
+
+def forward(arrays, states):
+  """Applies three dense layers, with a ReLU after each but the last.
+
+  Args:
+    arrays: Kernel (inputs, outputs), bias (outputs,), kernel, ...; six are used.
+    states: States, (B, 4); they are scaled from their bounds to [-1, 1].
+
+  Returns:
+    The outputs of each layer, (B, width).
+  """
+  x = states.reshape(len(states), 4) / STATE_BOUNDS
+  torso = np.maximum(x @ arrays[0] + arrays[1], 0)
+  features = np.maximum(torso @ arrays[2] + arrays[3], 0)
+  return torso, features, features @ arrays[4] + arrays[5]
+
+
+class Networks:
+  """The networks of an agent.
+
+  Args:
+    weights: Arrays of each network, kernel, bias, kernel, ..., by its name; 'target' is
+      the target copy.
+    fixed: Networks behind a stop of the gradient; None for these.
+  """
+
+  def __init__(
+    self,
+    weights: Mapping[str, list[np.ndarray]],
+    fixed: 'Networks | None' = None,
+  ):
+    self._weights = weights
+    self.fixed = fixed or self
+
+  def q(self, name: str, states: np.ndarray, actions: int) -> np.ndarray:
+    """Returns the outputs, (B, A), or (B, A, N) if there are several an action."""
+    outputs = forward(self._weights[name], states)[2]
+    if outputs.shape[1] == actions:
+      return outputs
+    return outputs.reshape(len(states), actions, -1)
+
+  def heads(self, name: str, states: np.ndarray, actions: int) -> np.ndarray:
+    """Returns the Q-values of all heads or separate networks, (B, A, K)."""
+    arrays = self._weights[name]
+    outputs = [
+      forward(arrays[i : i + 6], states)[2].reshape(len(states), actions, -1)
+      for i in range(0, len(arrays), 6)
+    ]
+    return np.concatenate(outputs, axis=2)
+
+  def features(self, states: np.ndarray) -> np.ndarray:
+    """Returns the inputs of the online network's last layer, (B, units)."""
+    return forward(self._weights['online'], states)[1]
+
+  def behaviour(self, states: np.ndarray) -> np.ndarray:
+    """Returns the logits of BCQ's G, on the torso of the online network, (B, A)."""
+    torso = forward(self._weights['online'], states)[0]
+    kernel, bias, last_kernel, last_bias = self._weights['behaviour']
+    return np.maximum(torso @ kernel + bias, 0) @ last_kernel + last_bias
+
+  def dueling(self, name: str, states: np.ndarray) -> np.ndarray:
+    """Wang et al., Equation 9, (B, A)."""
+    torso, _, advantages = forward(self._weights[name], states)
+    kernel, bias, last_kernel, last_bias = self._weights[name][6:]
+    value = np.maximum(torso @ kernel + bias, 0) @ last_kernel + last_bias
+    return value + advantages - advantages.mean(axis=1, keepdims=True)
+
+  def quantiles(
+    self, name: str, states: np.ndarray, taus: np.ndarray
+  ) -> np.ndarray:
+    """IQN, Equation 4: psi(s) * phi(tau) in the place of psi(s), (B, A, N)."""
+    arrays = self._weights[name]
+    kernel, bias = arrays[6:]
+    rows = []
+    for psi, levels in zip(forward(arrays, states)[0], taus, strict=True):
+      columns = []
+      for tau in levels:
+        cosines = np.cos(math.pi * np.arange(len(kernel)) * tau)
+        x = psi * np.maximum(cosines @ kernel + bias, 0)
+        x = np.maximum(x @ arrays[2] + arrays[3], 0)
+        columns.append(x @ arrays[4] + arrays[5])
+      rows.append(np.stack(columns, axis=1))
+    return np.stack(rows)
+
+
+def differentiate(
+  loss: Callable[[Networks], float],
+  weights: Mapping[str, list[np.ndarray]],
+  change: float = 1e-6,
+) -> dict[str, list[np.ndarray]]:
+  """Returns central differences of a loss, like `weights` without the target copy."""
+  moved = {name: [w.copy() for w in some] for name, some in weights.items()}
+  networks = Networks(moved, fixed=Networks(weights))
+  gradients = {}
+  for name, arrays in moved.items():
+    if name == 'target':
+      continue
+    gradients[name] = [np.zeros_like(array) for array in arrays]
+    for array, gradient in zip(arrays, gradients[name], strict=True):
+      for i in np.ndindex(array.shape):
+        before, values = array[i], []
+        for array[i] in (before + change, before - change):
+          values.append(loss(networks))
+        array[i] = before
+        gradient[i] = (values[0] - values[1]) / (2 * change)
+  return gradients
+
+
 # The losses.
+
+
+def mean(losses):
+  return sum(losses) / len(losses)
 
 
 def huber(error, kappa=1.0):
@@ -91,37 +212,34 @@ def huber(error, kappa=1.0):
   return kappa * (abs(error) - 0.5 * kappa)
 
 
-def huber_slope(error, kappa=1.0):
-  """Returns the derivative of `huber`: the error, clipped."""
-  return min(max(error, -kappa), kappa)
+def td_loss(q, values, batch):
+  """Mean of huber(r + gamma V(s') - Q(s, a)), for Q (B, A) and V (B,)."""
+  targets = [batch.target(j, value) for j, value in enumerate(values)]
+  triples = zip(targets, q, batch.action, strict=True)
+  return mean([huber(y - row[a]) for y, row, a in triples])
 
 
-def dqn(q, target_q, transitions):
+def dqn(networks, batch, actions):
   """Mnih et al., Algorithm 1: y_j = r_j + gamma max_a' Q^(s', a')."""
-  value, gradient = 0.0, np.zeros_like(q)
-  for j in range(len(transitions)):
-    a = transitions.actions[j]
-    y = transitions.target(j, max(target_q[j]))
-    value += huber(y - q[j, a])
-    gradient[j, a] = -huber_slope(y - q[j, a])
-  return Loss(value / len(transitions), gradient / len(transitions))
+  q = networks.q('online', batch.state, actions)
+  target_q = networks.q('target', batch.next_state, actions)
+  return td_loss(q, target_q.max(axis=1), batch)
 
 
-def ensemble_dqn(q, target_q, transitions):
+def ensemble_dqn(networks, batch, actions):
   """Agarwal et al., Ensemble-DQN: every head has its own target.
 
   1/K sum_k huber(Q_k(s, a) - r - gamma max_a' Q'_k(s', a'))
   """
-  num_heads = q.shape[2]
-  value, gradient = 0.0, np.zeros_like(q)
-  for k in range(num_heads):
-    head = dqn(q[:, :, k], target_q[:, :, k], transitions)
-    value += head.value / num_heads
-    gradient[:, :, k] = head.gradient / num_heads
-  return Loss(value, gradient)
+  q = networks.heads('online', batch.state, actions)
+  target_q = networks.heads('target', batch.next_state, actions)
+  values = target_q.max(axis=1)
+  return mean(
+    [td_loss(q[:, :, k], values[:, k], batch) for k in range(q.shape[2])]
+  )
 
 
-def averaged_ensemble_dqn(q, target_q, transitions):
+def averaged_ensemble_dqn(networks, batch, actions):
   """Ensemble-DQN with one target for all heads, that of their mean.
 
     y = r + gamma max_a' 1/K sum_k Q'_k(s', a')
@@ -129,30 +247,25 @@ def averaged_ensemble_dqn(q, target_q, transitions):
   Anschel et al., Algorithm 2, take the mean over the last K networks; Agarwal
   et al. take it over the heads.
   """
-  mean = sum(target_q[:, :, k] for k in range(q.shape[2])) / q.shape[2]
-  same = np.stack([mean] * q.shape[2], axis=2)
-  return ensemble_dqn(q, same, transitions)
+  q = networks.heads('online', batch.state, actions)
+  target_q = networks.heads('target', batch.next_state, actions)
+  values = target_q.mean(axis=2).max(axis=1)
+  return mean([td_loss(q[:, :, k], values, batch) for k in range(q.shape[2])])
 
 
-def rem(q, target_q, transitions, mixtures):
+def rem(networks, batch, actions):
   """Agarwal et al., REM: one error of a random mixture of the heads.
 
     huber(sum_k alpha_k Q_k(s, a) - r - gamma max_a' sum_k alpha_k Q'_k(s', a'))
 
   with the same alpha for both networks and the whole minibatch. The expectation
-  over alpha is the mean over `mixtures`, one alpha per column, (K, M).
+  over alpha is the mean over the mixtures of the minibatch.
   """
-  num_heads, num_mixtures = mixtures.shape
-  value, gradient = 0.0, np.zeros_like(q)
-  for m in range(num_mixtures):
-    alpha = mixtures[:, m]
-    mixed = sum(alpha[k] * q[:, :, k] for k in range(num_heads))
-    target = sum(alpha[k] * target_q[:, :, k] for k in range(num_heads))
-    mixture = dqn(mixed, target, transitions)
-    value += mixture.value / num_mixtures
-    for k in range(num_heads):
-      gradient[:, :, k] += alpha[k] * mixture.gradient / num_mixtures
-  return Loss(value, gradient)
+  q = networks.heads('online', batch.state, actions)
+  target_q = networks.heads('target', batch.next_state, actions)
+  values = (target_q @ batch.mixtures).max(axis=1)
+  pairs = zip(batch.mixtures.T, values.T, strict=True)
+  return mean([td_loss(q @ alpha, value, batch) for alpha, value in pairs])
 
 
 def simplex_points(numbers):
@@ -169,39 +282,29 @@ def quantile_huber(error, tau, kappa=1.0):
   return abs(tau - (error < 0)) * loss
 
 
-def quantile_huber_slope(error, tau, kappa=1.0):
-  """Returns the derivative of `quantile_huber` with respect to the error."""
-  slope = huber_slope(error, kappa) if kappa > 0 else np.sign(error)
-  return abs(tau - (error < 0)) * slope
-
-
 def quantile_regression(theta, targets, kappa=1.0):
   """Dabney et al., Algorithm 1: sum_i E_j rho_tau^_i(T theta_j - theta_i).
 
   tau^_i = (tau_{i-1} + tau_i) / 2 with tau_i = i / N, by Lemma 2.
   """
-  value, gradient = 0.0, np.zeros(len(theta))
+  loss = 0.0
   for i in range(len(theta)):
     tau = (i / len(theta) + (i + 1) / len(theta)) / 2
     for target in targets:
-      u = target - theta[i]
-      value += quantile_huber(u, tau, kappa) / len(targets)
-      gradient[i] -= quantile_huber_slope(u, tau, kappa) / len(targets)
-  return Loss(value, gradient)
+      loss += quantile_huber(target - theta[i], tau, kappa) / len(targets)
+  return loss
 
 
-def qr_dqn(theta, target_theta, transitions, kappa=1.0):
+def qr_dqn(networks, batch, actions, kappa=1.0):
   """Dabney et al., Algorithm 1."""
-  value, gradient = 0.0, np.zeros_like(theta)
-  for b in range(len(transitions)):
-    a = transitions.actions[b]
-    q = [sum(quantiles) / len(quantiles) for quantiles in target_theta[b]]
-    greedy = target_theta[b, q.index(max(q))]
-    targets = [transitions.target(b, quantile) for quantile in greedy]
-    one = quantile_regression(theta[b, a], targets, kappa)
-    value += one.value
-    gradient[b, a] = one.gradient
-  return Loss(value / len(transitions), gradient / len(transitions))
+  theta = networks.q('online', batch.state, actions)
+  target_theta = networks.q('target', batch.next_state, actions)
+  losses = []
+  for j, a in enumerate(batch.action):
+    greedy = target_theta[j, target_theta[j].mean(axis=1).argmax()]
+    targets = [batch.target(j, quantile) for quantile in greedy]
+    losses.append(quantile_regression(theta[j, a], targets, kappa))
+  return mean(losses)
 
 
 def softmax(logits):
@@ -236,66 +339,16 @@ def project(atoms, probabilities, support):
   return projected
 
 
-def c51(logits, target_logits, transitions, support):
+def c51(networks, batch, actions, support):
   """Bellemare et al., Algorithm 1: -sum_i m_i log p_i(s, a)."""
-  p, next_p = softmax(logits), softmax(target_logits)
-  value, gradient = 0.0, np.zeros_like(logits)
-  for b in range(len(transitions)):
-    a = transitions.actions[b]
-    q = [sum(support * distribution) for distribution in next_p[b]]
-    atoms = [transitions.target(b, z) for z in support]
-    m = project(atoms, next_p[b, q.index(max(q))], support)
-    value -= sum(m * np.log(p[b, a]))
-    # d log p_i / d l_j = 1[i = j] - p_j, and m sums to one.
-    gradient[b, a] = p[b, a] - m
-  return Loss(value / len(transitions), gradient / len(transitions))
-
-
-# CartPole's network.
-
-
-STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
-
-
-class Activations(NamedTuple):
-  """Results of the forward pass that the backward pass needs."""
-
-  inputs: list  # of each layer, (B, width)
-  sums: list  # inputs of the ReLU of each layer but the last, (B, width)
-  outputs: np.ndarray  # of the last layer, (B, outputs)
-
-
-def forward(layers, states):
-  """Applies dense layers, with a ReLU after each but the last.
-
-  Args:
-    layers: List of (kernel (inputs, outputs), bias (outputs,)).
-    states: States (B, 4); they are scaled from their bounds to [-1, 1].
-  """
-  x = states / STATE_BOUNDS
-  inputs, sums = [], []
-  for kernel, bias in layers:
-    inputs.append(x)
-    sums.append(x @ kernel + bias)
-    x = np.maximum(sums[-1], 0)
-  return Activations(inputs, sums[:-1], sums[-1])
-
-
-def backward(layers, activations, gradient):
-  """Returns d loss / d layers, in the shape of `layers`, by the chain rule.
-
-  `gradient` is d loss / d outputs, (B, outputs).
-  """
-  gradients = []
-  for i in reversed(range(len(layers))):
-    if i < len(layers) - 1:
-      gradient = gradient * (activations.sums[i] > 0)
-    gradients.insert(
-      0, (activations.inputs[i].T @ gradient, gradient.sum(axis=0))
-    )
-    kernel, _ = layers[i]
-    gradient = gradient @ kernel.T
-  return gradients
+  p = softmax(networks.q('online', batch.state, actions))
+  next_p = softmax(networks.q('target', batch.next_state, actions))
+  losses = []
+  for j, a in enumerate(batch.action):
+    greedy = next_p[j, (next_p[j] @ support).argmax()]
+    m = project([batch.target(j, z) for z in support], greedy, support)
+    losses.append(-m @ np.log(p[j, a]))
+  return mean(losses)
 
 
 # The optimisers.
@@ -303,9 +356,9 @@ def backward(layers, activations, gradient):
 
 @dataclasses.dataclass
 class CenteredRMSProp:
-  """Graves, Equations 38 to 41, without momentum.
+  """Graves, Equations 38 to 41, without momentum, for one array of weights.
 
-  n <- decay n + (1 - decay) g^2, starting with `start`, which is 1 in TensorFlow
+  n <- decay n + (1 - decay) g^2, starting with 1 in TensorFlow
   m <- decay m + (1 - decay) g, starting with 0
   w <- w - learning_rate g / sqrt(n - m^2 + epsilon)
   """
@@ -313,24 +366,16 @@ class CenteredRMSProp:
   learning_rate: float
   decay: float
   epsilon: float
-  start: float = 1.0
-  averages: list | None = None  # (n, m) of each array
+  n: np.ndarray | float = 1.0
+  m: np.ndarray | float = 0.0
 
-  def step(self, weights, gradients):
-    """Returns the new weights, a list of arrays."""
-    decay = self.decay
-    self.averages = [
-      (decay * n + (1 - decay) * g**2, decay * m + (1 - decay) * g)
-      for (n, m), g in zip(
-        self.averages or [(self.start, 0)] * len(weights),
-        gradients,
-        strict=True,
-      )
-    ]
-    return [
-      w - self.learning_rate * g / np.sqrt(n - m**2 + self.epsilon)
-      for w, g, (n, m) in zip(weights, gradients, self.averages, strict=True)
-    ]
+  def step(self, w, g):
+    """Returns the new weights."""
+    self.n = self.decay * self.n + (1 - self.decay) * g**2
+    self.m = self.decay * self.m + (1 - self.decay) * g
+    return w - self.learning_rate * g / np.sqrt(
+      self.n - self.m**2 + self.epsilon
+    )
 
 
 @dataclasses.dataclass
@@ -342,7 +387,7 @@ class Adam:
   w <- w - learning_rate sqrt(1 - beta2^t) / (1 - beta1^t) m
          / (sqrt(v) + epsilon)
 
-  where epsilon is the paper's "epsilon hat".
+  where epsilon is the paper's "epsilon hat"; for one array of weights.
   """
 
   learning_rate: float
@@ -350,21 +395,14 @@ class Adam:
   beta1: float = 0.9
   beta2: float = 0.999
   t: int = 0
-  moments: list | None = None  # (m, v) of each array
+  m: np.ndarray | float = 0.0
+  v: np.ndarray | float = 0.0
 
-  def step(self, weights, gradients):
-    """Returns the new weights, a list of arrays."""
+  def step(self, w, g):
+    """Returns the new weights."""
     self.t += 1
-    beta1, beta2 = self.beta1, self.beta2
-    self.moments = [
-      (beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2)
-      for (m, v), g in zip(
-        self.moments or [(0, 0)] * len(weights), gradients, strict=True
-      )
-    ]
-    rate = self.learning_rate * math.sqrt(1 - beta2**self.t)
-    rate /= 1 - beta1**self.t
-    return [
-      w - rate * m / (np.sqrt(v) + self.epsilon)
-      for w, (m, v) in zip(weights, self.moments, strict=True)
-    ]
+    self.m = self.beta1 * self.m + (1 - self.beta1) * g
+    self.v = self.beta2 * self.v + (1 - self.beta2) * g**2
+    rate = self.learning_rate * math.sqrt(1 - self.beta2**self.t)
+    rate /= 1 - self.beta1**self.t
+    return w - rate * self.m / (np.sqrt(self.v) + self.epsilon)

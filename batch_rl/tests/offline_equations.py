@@ -1,191 +1,76 @@
 """The equations of later offline algorithms, in NumPy and float64, slow and plain.
 
-Written from the papers, not from the package, like `equations`. A loss is a function of
-all weights, so that its gradient is that of central differences. `configs` has the
+Written from the papers, not from the package, like `equations`. `configs` has the
 sources.
-
-Letters in the shapes: B transitions, A actions, N outputs an action.
 """
 
-import dataclasses
+import functools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from batch_rl.tests import equations
-from batch_rl.tests.equations import huber, softmax
-
-
-@dataclasses.dataclass(frozen=True)
-class Minibatch:
-  """Transitions of an update, and what is drawn for it.
-
-  Attributes:
-    state, next_state: float64 (B, 4).
-    action, next_action: Integers (B,).
-    reward, terminal, return_to_go: (B,).
-    discount: gamma^n.
-    taus, next_taus: Levels of quantiles for s and s', (B, N), of IQN.
-  """
-
-  state: np.ndarray
-  next_state: np.ndarray
-  action: np.ndarray
-  next_action: np.ndarray
-  reward: np.ndarray
-  terminal: np.ndarray
-  return_to_go: np.ndarray
-  discount: float
-  taus: np.ndarray
-  next_taus: np.ndarray
-
-  def transitions(self) -> equations.Transitions:
-    return equations.Transitions(
-      self.action, self.reward, self.terminal, self.discount
-    )
-
-
-class Networks:
-  """The networks of an agent.
-
-  Args:
-    weights: Arrays of each network, kernel, bias, kernel, ..., by its name; 'target' is
-      the target copy.
-    fixed: Networks behind a stop of the gradient; None for these.
-  """
-
-  def __init__(
-    self,
-    weights: Mapping[str, list[np.ndarray]],
-    fixed: 'Networks | None' = None,
-  ):
-    self._weights = weights
-    self.fixed = fixed or self
-
-  def _pass(self, name, states):
-    arrays = self._weights[name]
-    layers = list(zip(arrays[::2], arrays[1::2], strict=True))
-    return equations.forward(layers[:3], states), layers[3:]
-
-  def q(self, name: str, states: np.ndarray, actions: int) -> np.ndarray:
-    """Returns the outputs, (B, A), or (B, A, N) if there are several an action."""
-    outputs = self._pass(name, states)[0].outputs
-    if outputs.shape[1] == actions:
-      return outputs
-    return outputs.reshape(len(states), actions, -1)
-
-  def features(self, states: np.ndarray) -> np.ndarray:
-    """Returns the inputs of the online network's last layer, (B, units)."""
-    return self._pass('online', states)[0].inputs[2]
-
-  def behaviour(self, states: np.ndarray) -> np.ndarray:
-    """Returns the logits of BCQ's G, on the torso of the online network, (B, A)."""
-    torso = self._pass('online', states)[0].inputs[1]
-    kernel, bias, last_kernel, last_bias = self._weights['behaviour']
-    return np.maximum(torso @ kernel + bias, 0) @ last_kernel + last_bias
-
-  def dueling(self, name: str, states: np.ndarray) -> np.ndarray:
-    """Wang et al., Equation 9, (B, A)."""
-    run, (hidden, last) = self._pass(name, states)
-    value = np.maximum(run.inputs[1] @ hidden[0] + hidden[1], 0)
-    value = value @ last[0] + last[1]
-    return value + run.outputs - run.outputs.mean(axis=1, keepdims=True)
-
-  def quantiles(
-    self, name: str, states: np.ndarray, taus: np.ndarray
-  ) -> np.ndarray:
-    """IQN, Equation 4: psi(s) * phi(tau) in the place of psi(s), (B, A, N)."""
-    run, ((kernel, bias),) = self._pass(name, states)
-    arrays = self._weights[name]
-    rows = []
-    for psi, levels in zip(run.inputs[1], taus, strict=True):
-      columns = []
-      for tau in levels:
-        cosines = np.cos(math.pi * np.arange(len(kernel)) * tau)
-        x = psi * np.maximum(cosines @ kernel + bias, 0)
-        x = np.maximum(x @ arrays[2] + arrays[3], 0)
-        columns.append(x @ arrays[4] + arrays[5])
-      rows.append(np.stack(columns, axis=1))
-    return np.stack(rows)
-
-
-def _mean(losses):
-  return sum(losses) / len(losses)
-
-
-def _target(batch, j, value):
-  return batch.transitions().target(j, value)
-
-
-def dqn(networks, batch, actions, value=lambda j, q, target_q: max(target_q)):
-  """Huber(r + gamma V(s') - Q(s, a)), with `value` of (row, Q(s'), Q'(s'))."""
-  q = networks.q('online', batch.state, actions)
-  next_q = networks.q('online', batch.next_state, actions)
-  target_q = networks.q('target', batch.next_state, actions)
-  return _mean(
-    [
-      huber(_target(batch, j, value(j, next_q[j], target_q[j])) - q[j, a])
-      for j, a in enumerate(batch.action)
-    ]
-  )
+from batch_rl.tests.equations import dqn, huber, mean, softmax, td_loss
 
 
 def double_dqn(networks, batch, actions):
   """van Hasselt et al., 2016: Q'(s', argmax Q(s', .))."""
-  return dqn(
-    networks, batch, actions, lambda _, q, target_q: target_q[q.argmax()]
-  )
+  q = networks.q('online', batch.state, actions)
+  next_q = networks.q('online', batch.next_state, actions)
+  target_q = networks.q('target', batch.next_state, actions)
+  pairs = zip(target_q, next_q, strict=True)
+  return td_loss(q, [row[online.argmax()] for row, online in pairs], batch)
 
 
 def sarsa(networks, batch, actions):
   """Gulcehre et al., 2021: Q'(s', a'), a' from the data."""
-  following = batch.next_action
-  return dqn(networks, batch, actions, lambda j, _, q: q[following[j]])
+  q = networks.q('online', batch.state, actions)
+  target_q = networks.q('target', batch.next_state, actions)
+  pairs = zip(target_q, batch.next_action, strict=True)
+  return td_loss(q, [row[a] for row, a in pairs], batch)
 
 
 def monte_carlo(networks, batch, actions):
   """Regression of the discounted return of the trajectory."""
   q = networks.q('online', batch.state, actions)
-  pairs = zip(batch.return_to_go, q, batch.action, strict=True)
-  return _mean([huber(total - row[a]) for total, row, a in pairs])
+  triples = zip(batch.return_to_go, q, batch.action, strict=True)
+  return mean([huber(total - row[a]) for total, row, a in triples])
 
 
 def dueling_dqn(networks, batch, actions):
   """DQN with the dueling network."""
   q = networks.dueling('online', batch.state)
   target_q = networks.dueling('target', batch.next_state)
-  return equations.dqn(q, target_q, batch.transitions()).value
+  return td_loss(q, target_q.max(axis=1), batch)
 
 
 def bc(networks, batch, actions):
   """-log softmax(f(s, .))_a."""
   p = softmax(networks.q('online', batch.state, actions))
-  return _mean([-np.log(p[j, a]) for j, a in enumerate(batch.action)])
+  return mean([-np.log(p[j, a]) for j, a in enumerate(batch.action)])
 
 
 def bcq(networks, batch, actions, threshold=0.3):
   """Fujimoto et al., 2019: Algorithm 1, and its generator's regularisation."""
+  q = networks.q('online', batch.state, actions)
+  next_q = networks.q('online', batch.next_state, actions)
+  target_q = networks.q('target', batch.next_state, actions)
   g = softmax(networks.behaviour(batch.next_state))
-
-  def constrained(j, q, target_q):
+  values = []
+  for j in range(len(q)):
     allowed = [a for a in range(actions) if g[j, a] / max(g[j]) > threshold]
-    return target_q[max(allowed, key=lambda a: q[a])]
-
+    values.append(target_q[j, max(allowed, key=lambda a, j=j: next_q[j, a])])
   logits = networks.behaviour(batch.state)
   p = softmax(logits)
-  return dqn(networks, batch, actions, constrained) + _mean(
-    [
-      -np.log(p[j, a]) + 0.01 * _mean(logits[j] ** 2)
-      for j, a in enumerate(batch.action)
-    ]
-  )
+  imitation = [-np.log(p[j, a]) for j, a in enumerate(batch.action)]
+  regular = [0.01 * mean(row**2) for row in logits]
+  return td_loss(q, values, batch) + mean(imitation) + mean(regular)
 
 
 def cql_penalty(q, batch):
   """Kumar et al., 2020, Equation 4: log sum_a exp Q(s, a) - Q(s, a_data)."""
-  return _mean(
+  return mean(
     [np.log(sum(np.exp(q[j]))) - q[j, a] for j, a in enumerate(batch.action)]
   )
 
@@ -193,7 +78,7 @@ def cql_penalty(q, batch):
 def dr3_penalty(networks, batch):
   """Kumar et al., 2021: phi(s) . phi(s')."""
   now, after = map(networks.features, (batch.state, batch.next_state))
-  return _mean([a @ b for a, b in zip(now, after, strict=True)])
+  return mean([a @ b for a, b in zip(now, after, strict=True)])
 
 
 def dqn_dr3(networks, batch, actions):
@@ -202,23 +87,19 @@ def dqn_dr3(networks, batch, actions):
 
 def cql(networks, batch, actions):
   """QR-DQN and the penalty on the means of its quantiles."""
-  theta = networks.q('online', batch.state, actions)
-  target = networks.q('target', batch.next_state, actions)
-  loss = equations.qr_dqn(theta, target, batch.transitions()).value
-  return loss + 1.0 * cql_penalty(theta.mean(axis=2), batch)
+  q = networks.q('online', batch.state, actions).mean(axis=2)
+  loss = equations.qr_dqn(networks, batch, actions)
+  return loss + 1.0 * cql_penalty(q, batch)
 
 
 def cal_ql(networks, batch, actions):
   """Nakamoto et al., 2023: CQL's penalty on max(Q(s, a), logged return)."""
-  theta = networks.q('online', batch.state, actions)
-  target = networks.q('target', batch.next_state, actions)
-  q = theta.mean(axis=2)
+  q = networks.q('online', batch.state, actions).mean(axis=2)
   penalties = [
     np.log(sum(np.exp(np.maximum(q[j], batch.return_to_go[j])))) - q[j, a]
     for j, a in enumerate(batch.action)
   ]
-  loss = equations.qr_dqn(theta, target, batch.transitions()).value
-  return loss + 1.0 * _mean(penalties)
+  return equations.qr_dqn(networks, batch, actions) + 1.0 * mean(penalties)
 
 
 def cql_dr3(networks, batch, actions):
@@ -241,9 +122,9 @@ def munchausen_dqn(networks, batch, actions, alpha=0.9, tau=0.03, clip=-1.0):
   for j, a in enumerate(batch.action):
     bonus = alpha * min(max(soft_value(now[j], tau)[1][a], clip), 0)
     policy, scaled = soft_value(after[j], tau)
-    y = bonus + _target(batch, j, policy @ (after[j] - scaled))
+    y = bonus + batch.target(j, policy @ (after[j] - scaled))
     losses.append(huber(y - q[j, a]))
-  return _mean(losses)
+  return mean(losses)
 
 
 def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
@@ -254,33 +135,26 @@ def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
   levels = np.tile((np.arange(samples) + 0.5) / samples, (len(batch.state), 1))
   theta = networks.quantiles('online', batch.state, batch.taus)
   z = networks.quantiles('target', batch.next_state, batch.next_taus)
-  mean = networks.quantiles('target', batch.next_state, levels).mean(axis=2)
+  z_mean = networks.quantiles('target', batch.next_state, levels).mean(axis=2)
   now = networks.quantiles('target', batch.state, levels).mean(axis=2)
   losses = []
   for j, a in enumerate(batch.action):
-    policy, scaled, bonus = (
-      np.eye(actions)[mean[j].argmax()],
-      np.zeros(actions),
-      0,
-    )
+    policy = np.eye(actions)[z_mean[j].argmax()]
+    scaled, bonus = np.zeros(actions), 0.0
     if munchausen:
       alpha, tau, clip = munchausen
       bonus = alpha * min(max(soft_value(now[j], tau)[1][a], clip), 0)
-      policy, scaled = soft_value(mean[j], tau)
+      policy, scaled = soft_value(z_mean[j], tau)
     loss = 0.0
     for i, tau_i in enumerate(batch.taus[j]):
       for b in range(actions):
         for sample in z[j, b]:
-          y = bonus + _target(batch, j, sample - scaled[b])
+          y = bonus + batch.target(j, sample - scaled[b])
           error = y - theta[j, a, i]
           rho = equations.quantile_huber(error, tau_i, kappa) / kappa
           loss += policy[b] * rho / len(z[j, b])
     losses.append(loss)
-  return _mean(losses)
-
-
-def munchausen_iqn(networks, batch, actions):
-  return iqn(networks, batch, actions, munchausen=(0.9, 0.03, -1.0))
+  return mean(losses)
 
 
 def _classification(networks, batch, actions, support, labels, is_double=False):
@@ -294,9 +168,9 @@ def _classification(networks, batch, actions, support, labels, is_double=False):
   losses = []
   for j, a in enumerate(batch.action):
     q = (next_p if is_double else target_p)[j] @ support
-    y = _target(batch, j, target_p[j, q.argmax()] @ support)
+    y = batch.target(j, target_p[j, q.argmax()] @ support)
     losses.append(-labels(y) @ np.log(p[j, a]))
-  return _mean(losses)
+  return mean(losses)
 
 
 def two_hot(networks, batch, actions, atoms=51, vmax=10.0):
@@ -353,13 +227,14 @@ def _actor(networks, batch, actions, critic, expectile, beta):
     value_loss = abs(expectile - (u < 0)) * u**2
     weight = min(math.exp(beta * (fixed_q[j, a] - fixed_v[j])), 100)
     losses.append(value_loss - weight * np.log(p[j, a]))
-  return _mean(losses)
+  return mean(losses)
 
 
 def iql(networks, batch, actions):
   """Kostrikov et al., 2022: Equation 6 with the Huber loss, and `_actor`."""
+  q = networks.q('online', batch.state, actions)
   fixed_v = networks.fixed.q('value', batch.next_state, 1)[:, 0]
-  critic = dqn(networks, batch, actions, lambda j, *_: fixed_v[j])
+  critic = td_loss(q, fixed_v, batch)
   return critic + _actor(networks, batch, actions, 'target', 0.7, 3.0)
 
 
@@ -378,7 +253,7 @@ LOSSES: dict[str, Any] = {
   'cql_dr3': cql_dr3,
   'iqn': iqn,
   'munchausen_dqn': munchausen_dqn,
-  'munchausen_iqn': munchausen_iqn,
+  'munchausen_iqn': functools.partial(iqn, munchausen=(0.9, 0.03, -1.0)),
   'hl_gauss': hl_gauss,
   'hl_gauss_cql': hl_gauss_cql,
   'two_hot': two_hot,

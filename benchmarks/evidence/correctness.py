@@ -1,9 +1,9 @@
 """Measures the errors of each agent against its paper's equations.
 
 The cases are those of `batch_rl/tests/equations_test.py`: the agent of a shipped
-config, on a small network, beside a float64 transcription in NumPy, with fixed weights
-and two batches. An error is max |ours - expected| / max |expected|, the largest over
-all variables:
+config, on a small network, beside a float64 transcription in NumPy, whose gradients are
+central differences, with fixed weights and two batches. An error is max |ours -
+expected| / max |expected|, the largest over all variables:
 
   loss, gradient: errors of both updates;
   weights k: errors of the weights after k updates;
@@ -12,8 +12,7 @@ all variables:
     check.
 
 Further rows are updates on batches from a log on disk, including n-step returns and the
-synchronisation of the target network; then those of the later algorithms
-(`batch_rl/tests/offline_equations.py`), whose gradients are central differences.
+synchronisation of the target network.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
@@ -22,7 +21,7 @@ import csv
 import os
 import tempfile
 
-from batch_rl.tests import correctness, offline_correctness, offline_equations
+from batch_rl.tests import correctness
 
 _CSV = os.path.join(os.path.dirname(__file__), 'correctness.csv')
 _MEASURES = ('loss', 'gradient', 'weights 1', 'step 1', 'weights 2', 'step 2')
@@ -43,17 +42,12 @@ def main() -> None:
 
 def _rows():
   for case in correctness.CASES.values():
-    ours, expected = correctness.run_agent(case), correctness.transcribe(case)
-    yield _row(case, 'fixed', correctness.compare(case, ours, expected))
+    yield _row(case, 'fixed', correctness.find_errors(case))
   with tempfile.TemporaryDirectory() as directory:
     correctness.write_log(directory)
     for name in correctness.CASES_ON_LOG:
       case = correctness.CASES[name]
-      errors = correctness.compare_on_log(case, directory)
-      yield _row(case, 'log', errors)
-  for name in offline_equations.LOSSES:
-    case = offline_correctness.make_case(name)
-    yield _row(case, 'fixed', offline_correctness.compare(name))
+      yield _row(case, 'log', correctness.compare_on_log(case, directory))
 
 
 def _row(case, data, errors):
@@ -61,7 +55,7 @@ def _row(case, data, errors):
     'agent': case.name,
     'n': case.horizon,
     'data': data,
-    'config': case.config.removeprefix('../'),
+    'config': case.path.removeprefix('../'),
     'optimiser': _describe(case.optimizer),
     **{name: f'{error:.1e}' for name, error in errors.items()},
   }

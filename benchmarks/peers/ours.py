@@ -20,8 +20,6 @@ from batch_rl.tests import cartpole, correctness
 FEATURES, UNITS, ACTIONS, QUANTILES, BATCH_SIZE = 8, 16, 4, 20, 64
 GAMMA = 0.9
 EPISODES = 5  # of d3rlpy's memory: 7 kB a step
-# Scopes of our networks.
-SCOPES = 'Online', 'Target', 'behaviour', 'value', 'policy'
 
 
 class Case(NamedTuple):
@@ -32,7 +30,7 @@ class Case(NamedTuple):
     agent: Name of our agent.
     parts: Returns the arguments of the agent that make the same loss.
     difference: Where the peer differs by default, and what was done about it.
-    networks: Weights of `draw_inputs` for scopes that do not get those of their name.
+    networks: Weights of `draw_inputs` for networks that do not get those of their name.
   """
 
   peer: str
@@ -71,7 +69,7 @@ CASES = (
     'quantile',
     lambda: _cql(**_double(), num_atoms=QUANTILES),
     'the same; both sum over quantiles, and take the mean over targets',
-    networks={'Online': 'online quantiles', 'Target': 'target quantiles'},
+    networks={'online': 'online quantiles', 'target': 'target quantiles'},
   ),
   Case(
     'd3rlpy DiscreteBCQ',
@@ -90,7 +88,7 @@ CASES = (
     'it takes the targets from the online network, not from its target copy: here our '
     'target network has the online weights. It has half the squared errors, and '
     "returns two losses: here 'smooth_l1', twice the first plus the second",
-    networks={'Target': 'online'},
+    networks={'target': 'online'},
   ),
   Case(
     'TorchRL DiscreteIQLLoss',
@@ -173,11 +171,11 @@ def compute_loss(
       seed=1,
       **case.parts(),
     )
-    for scope in SCOPES:
-      network = case.networks.get(scope, scope.lower())
+    for name, variables in correctness.variables_of(agent).items():
+      network = case.networks.get(name, name)
       arrays = {
         variable.op.name: inputs[f'{network}/{i}']
-        for i, variable in enumerate(correctness.trainable(agent, scope))
+        for i, variable in enumerate(variables)
       }
       cartpole.load_values(agent, arrays)
     trained = list(agent.gradients.values())

@@ -1,6 +1,6 @@
 """Diagnostics of agents on fixed transitions."""
 
-import itertools
+import functools
 import types
 
 import gin
@@ -29,41 +29,41 @@ def dqn_in_numpy(agent, rows):
   """Returns what a DQN should have, from its weights and rows of the log."""
   store = agent._replay.memory.sampler.store
   networks = agent.networks['online'], agent.targets['online']
-  layers, target_layers = (
-    [*zip(arrays[::2], arrays[1::2], strict=True)]
-    for arrays in agent._sess.run([network.weights for network in networks])
-  )
+  arrays, target_arrays = agent._sess.run([n.weights for n in networks])
   following = np.minimum(rows + 1, store.rows - 1)
   states, next_states = (
     store.frames(some).reshape(len(rows), 4) for some in (rows, following)
   )
-  online = equations.forward(layers, states)
-  after = equations.forward(layers, next_states)
-  target_q = equations.forward(target_layers, next_states).outputs
-  q, actions, gamma = online.outputs, store.action[rows], cartpole.GAMMA
+  _, features, q = equations.forward(arrays, states)
+  _, next_features, _ = equations.forward(arrays, next_states)
+  _, _, target_q = equations.forward(target_arrays, next_states)
+  actions, gamma = store.action[rows], cartpole.GAMMA
   ends = np.isin(np.arange(store.rows), store.ends)
-  transitions = equations.Transitions(
-    actions, store.reward[rows], ends[rows], gamma
+  batch = equations.Minibatch(
+    states, next_states, actions, store.reward[rows], ends[rows], gamma
   )
-  loss = equations.dqn(q, target_q, transitions)
-  gradient = equations.backward(layers, online, loss.gradient)
+  loss = functools.partial(equations.dqn, batch=batch, actions=q.shape[1])
+  weights = {
+    'online': [array.astype(np.float64) for array in arrays],
+    'target': target_arrays,
+  }
+  gradient = equations.differentiate(loss, weights)['online']
   returns = [
     equations.n_step(store.reward, ends, row, 90, gamma)[0] for row in rows
   ]
   errors = [
-    transitions.target(i, max(target_q[i])) - q[i, action]
+    batch.target(i, max(target_q[i])) - q[i, action]
     for i, action in enumerate(actions)
   ]
-  features, next_features = (np.maximum(x.sums[-1], 0) for x in (online, after))
   known = np.ones(len(rows), bool)
   return {
     **diagnostics.of_features(features, next_features),
     **diagnostics.of_values(q, actions, np.array(returns), known),
     'td_error': np.mean(np.abs(errors)),
     'greedy_is_logged': np.mean(q.argmax(axis=1) == actions),
-    'loss': loss.value,
-    'gradient_norm': diagnostics.global_norm(itertools.chain(*gradient)),
-    'weight_norm': diagnostics.global_norm(itertools.chain(*layers)),
+    'loss': loss(equations.Networks(weights)),
+    'gradient_norm': diagnostics.global_norm(gradient),
+    'weight_norm': diagnostics.global_norm(arrays),
   }
 
 

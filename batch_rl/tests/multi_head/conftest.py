@@ -17,7 +17,7 @@ def make_agent():
   """Returns a function that builds an agent for CartPole on a fixed batch."""
 
   def make(agent_class, num_actions=3, **kwargs):
-    batch = correctness.make_batch(num_actions, 5)._asdict()
+    batch = correctness.make_batch(num_actions, 5)
     test_class = type(
       'Test', (correctness.FixedBatch, agent_class), {'batch': batch}
     )
