@@ -198,23 +198,15 @@ def search(runs: pd.DataFrame) -> figure.Figure:
 
 def parts(runs: pd.DataFrame) -> figure.Figure:
   """Draws scores on parts of the data, a group of dots for each agent."""
-  parts_ = runs[runs.stage == 'parts']
-  whole = runs[(runs.stage == 'whole') & runs.game.isin({*parts_.game})]
-  found = {'all': scores.complete(whole)}
-  for part in protocol.PARTS:
-    found[part] = scores.complete(parts_[parts_.setting == part])
-  labels = [
-    label for label in found['all'] if all(label in f for f in found.values())
-  ]
+  labels, found = tables.by_part(runs)
   fig = figure.Figure(
     figsize=(6.4, 0.9 + 0.35 * len(labels)), layout='constrained'
   )
   ax = fig.subplots()
   colours = ('#000000', '#D55E00', '#E69F00', '#0072B2')
-  for i, (part, groups) in enumerate(found.items()):
-    for y, label in enumerate(labels):
-      estimate = scores.iqm(scores.matrix(groups[label]))
-      _dot(ax, y + 0.15 * (i - 1.5), estimate, colours[i])
+  for i, (part, by_label) in enumerate(found.items()):
+    for y, values in enumerate(by_label.values()):
+      _dot(ax, y + 0.15 * (i - 1.5), scores.iqm(values), colours[i])
     ax.plot([], [], 'o', color=colours[i], label=part)
   ax.set_yticks(range(len(labels)), labels)
   ax.invert_yaxis()

@@ -118,8 +118,10 @@ def of_search(runs: pd.DataFrame) -> str:
   return table(header, rows)
 
 
-def of_parts(runs: pd.DataFrame) -> str:
-  """Returns the scores of agents by part of the data."""
+def by_part(
+  runs: pd.DataFrame,
+) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
+  """Returns the agents that all parts of the data have, and scores by part and agent."""
   parts = runs[runs.stage == 'parts']
   whole = runs[(runs.stage == 'whole') & runs.game.isin({*parts.game})]
   found = {'all': scores.complete(whole)}
@@ -128,12 +130,18 @@ def of_parts(runs: pd.DataFrame) -> str:
   labels = [
     label for label in found['all'] if all(label in f for f in found.values())
   ]
-  rows = [
-    [
-      part,
-      *(interval(scores.iqm(scores.matrix(groups[label]))) for label in labels),
-    ]
+  return labels, {
+    part: {label: scores.matrix(groups[label]) for label in labels}
     for part, groups in found.items()
+  }
+
+
+def of_parts(runs: pd.DataFrame) -> str:
+  """Returns the scores of agents by part of the data."""
+  labels, found = by_part(runs)
+  rows = [
+    [part, *(interval(scores.iqm(values)) for values in by_label.values())]
+    for part, by_label in found.items()
   ]
   return table(['trained on', *labels], rows)
 
