@@ -164,4 +164,7 @@ ONLINE = {
     'LoggedMultiNetworkDQNAgent',
     {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
   ),
+  'multi_head_rem': Shipped(
+    'LoggedMultiHeadDQNAgent', {**ADAM, **ensemble(200, 'STOCHASTIC')}
+  ),
 }
