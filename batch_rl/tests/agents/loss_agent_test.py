@@ -1,11 +1,13 @@
 """An offline agent of a user: a loss, and a choice of actions."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import programs
 
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
@@ -95,6 +97,33 @@ def test_draws_of_a_loss_have_independent_seeds(make_agent):
   for i, expected in ((1, 0), (2, 1), (3, 0)):
     np.testing.assert_allclose(found[f'Product{i}'], expected, atol=0.05)
   assert len(set(found['First'])) == 5
+
+
+class ReadsLate(correctness.FixedBatch, OfflineDQN):
+  """Trains a variable by a loss that reads online weights after the others."""
+
+  batch = correctness.make_batch(num_actions=2)
+
+  def build_networks(self):
+    super().build_networks()
+    self.scale = tf.compat.v1.get_variable('scale', initializer=1.0)
+
+  def loss(self, batch):
+    wait = tf.numpy_function(lambda: time.sleep(0.1), [], [])
+    with tf.control_dependencies([wait]):
+      self.late = self.online_convnet.weights[-1].read_value()
+    late = tf.stop_gradient(tf.reduce_sum(self.late))
+    return super().loss(batch) + self.scale * late
+
+
+def test_an_update_in_a_graph_reads_before_it_assigns(make_agent):
+  """As that of an online agent; a loop of updates is a function."""
+  agent = make_agent(class_=ReadsLate)
+  weights = agent.online_convnet.weights[-1]
+  before = agent._sess.run(weights)
+  late, _ = agent._sess.run([agent.late, agent._train_op])
+  np.testing.assert_array_equal(late, before)
+  assert (agent._sess.run(weights) != before).any()
 
 
 def returns(make):

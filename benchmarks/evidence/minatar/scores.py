@@ -80,8 +80,13 @@ def matrix(runs: pd.DataFrame, column: str = LAST) -> np.ndarray:
   return table.to_numpy(float)
 
 
+def finished(runs: pd.DataFrame) -> pd.DataFrame:
+  """Returns the runs that have as many updates as the longest one."""
+  return runs[runs.updates == runs.updates.max()]
+
+
 def complete(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-  """Returns the runs of each method that has as many as the most complete one.
+  """Returns the finished runs of each method that has as many as any other.
 
   Args:
     runs: Runs of one stage.
@@ -95,7 +100,7 @@ def complete(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     [folder] = set(item[1].agent)
     return order.index(folder) if folder in order else len(order)
 
-  groups = sorted(runs.groupby('label'), key=place)
+  groups = sorted(finished(runs).groupby('label'), key=place)
   most = max((len(group) for _, group in groups), default=0)
   return {label: group for label, group in groups if len(group) == most}
 
@@ -122,9 +127,9 @@ def of_configurations(
   """Returns the score of each configuration of an agent, by `Configuration.name`.
 
   It is the mean over games of the last evaluations; games default to all of the
-  search. Configurations that lack a game are left out.
+  search. Configurations that have not finished in a game are left out.
   """
-  search = runs[runs.stage == 'search']
+  search = finished(runs[runs.stage == 'search'])
   games = games or sorted({*search.game})
   chosen = search[search.agent == agent.folder]
   table = chosen.pivot(index='setting', columns='game', values=LAST)
