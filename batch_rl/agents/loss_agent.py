@@ -7,6 +7,7 @@ parts.
 
 import contextlib
 import functools
+import pickle
 import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -286,13 +287,26 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """Returns the mean of `loss` over a batch, float32 (), after checking it.
 
     Raises:
-      ValueError: If `loss` returns something else than a loss for each transition, or
-        creates weights.
+      ValueError: If `loss` returns something else than a loss for each transition,
+        creates weights, or draws random numbers of Python or NumPy.
     """
+    before = self._random_states()
     with self._no_new_weights():
       losses = self.loss(batch)
+    if self._random_states() != before:
+      raise ValueError(
+        f'{type(self).__name__}.loss draws random numbers by random or np.random, but '
+        'is traced once, so all updates would have the same: use '
+        'tf.random.stateless_* with batch.seed.'
+      )
     graph_checks.check_losses(losses, batch.action, type(self))
     return tf.reduce_mean(losses)
+
+  def _random_states(self) -> bytes:
+    """Returns the states of Python's and NumPy's generators, and of the agent's own."""
+    kinds = np.random.Generator, np.random.RandomState, random.Random
+    own = [v for v in vars(self).values() if isinstance(v, kinds)]
+    return pickle.dumps([random.getstate(), np.random.get_state(), own])
 
   def td_errors(self, batch: Batch) -> tf.Tensor | None:
     """Returns the temporal-difference errors that `loss` reduces, float32 (n,).

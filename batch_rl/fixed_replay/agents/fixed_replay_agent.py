@@ -1,6 +1,7 @@
 """Base of the offline agents: a mixin that trains Dopamine agents on logged data."""
 
 import contextlib
+import operator
 import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -318,6 +319,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
       graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
+    self._acts_by_state = False  # not checked yet
 
   def select_actions(
     self, states: np.ndarray, generators: Sequence[np.random.Generator]
@@ -332,10 +334,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         probability `epsilon_eval`, and for policies that draw.
 
     Raises:
-      MistakeError: If `choose_actions` does not return an action for each state.
+      MistakeError: If `choose_actions` does not return an action for each state, or a
+        state's action depends on other states.
     """
     if self._acts_alone:
       return np.array(list(map(self._act_on, states, generators)))
+    if not self._acts_by_state:
+      self._check_acting_by_state(states.dtype)
     explores = [g.random() <= self.epsilon_eval for g in generators]
     random_actions = [g.integers(self.num_actions) for g in generators]
     feed: dict[tf.Tensor, Any] = {self._states_ph: states}
@@ -349,6 +354,33 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         f'{len(states)} states; expected actions from 0 to {self.num_actions - 1}.'
       )
     return np.where(explores, random_actions, actions)
+
+  def _check_acting_by_state(self, dtype: np.dtype) -> None:
+    """Compares the actions in random states together and alone.
+
+    Raises:
+      MistakeError: If they differ. One may, by rounding.
+    """
+    generator, count = np.random.default_rng(0), 8
+    states = generator.uniform(
+      0, 256, (count, *self._states_ph.shape.as_list()[1:])
+    ).astype(dtype)
+    seeds = generator.integers(2**31, size=(count, 2))
+
+    def act(rows):
+      feed = {self._states_ph: states[rows], self._seeds_ph: seeds[rows]}
+      return self._sess.run(self._actions, feed).tolist()
+
+    together = act(slice(None))
+    alone = [action for i in range(count) for action in act(slice(i, i + 1))]
+    others = count - sum(map(operator.eq, together, alone))
+    if others > 1:
+      raise programs.MistakeError(
+        f'{type(self).__name__} takes other actions in {others} of {count} states '
+        'together than in each alone, so results would depend on the number of '
+        'environments: compute an action from the outputs for its own state only.'
+      )
+    self._acts_by_state = True
 
   def _act_on(self, state, generator):
     self.state[0] = np.moveaxis(state, 0, -1)

@@ -168,9 +168,11 @@ class Clipped(tf.compat.v1.train.AdamOptimizer):
 @pytest.fixture(scope='module')
 def built(log_dir):
   """A DQN; tests give it another loss or optimiser for a moment."""
-  return cartpole.build_offline_agent(
+  agent = cartpole.build_offline_agent(
     'dqn', log_dir, **cartpole.SHARED_SETTINGS
   )
+  agent.rng = np.random.default_rng()
+  return agent
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,8 @@ def built(log_dir):
       'RandomUniform.*batch.seed',
     ),
     (in_a_function, 'RandomStandardNormal.*batch.seed'),
+    (lambda agent, batch, losses: losses * np.random.rand(), 'np.random.*seed'),
+    (lambda agent, batch, losses: losses * agent.rng.random(), 'draws random'),
     (lambda agent, batch, losses: losses + tf.zeros(31), 'are 32 and 31'),
     (tf.keras.optimizers.Adam(), 'Adam of .*tf.compat.v1.train'),
     (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
@@ -279,15 +283,23 @@ class Shifted(Masked):
     return super().choose_actions(outputs, seed) + 5
 
 
+class Mixed(OfflineDQN):
+  def choose_actions(self, outputs, seed):
+    values = outputs.q_values
+    return tf.argmax(values - tf.reduce_mean(values, axis=0), axis=1)
+
+
 class Both(Masked, OwnSelection):
   """Defines twice how it acts."""
 
 
 def test_mistakes_of_policies_are_refused(make_agent):
   with fixed_replay_agent.without_data():
-    agent = make_agent(class_=Shifted)
+    agent, mixed = make_agent(class_=Shifted), make_agent(class_=Mixed)
     with pytest.raises(ValueError, match='Both.*choose_actions and _select'):
       make_agent(class_=Both)
   agent.epsilon_eval = 0.0
   with pytest.raises(programs.MistakeError, match='Shifted.* from 0 to 4'):
     select(agent, [0])
+  with pytest.raises(programs.MistakeError, match='Mixed takes other actions in'):
+    select(mixed, [0])
