@@ -14,7 +14,7 @@ from typing import Any
 import batch_rl
 from batch_rl.agents import registry
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.dataset.store import store
+from batch_rl.dataset.store import store, store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games as games_lib
@@ -274,7 +274,8 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
     flags['seed'] = seed
-    if settings['store_dir']:
+    is_store = store_directory.is_store(flags['replay_dir'])
+    if settings['store_dir'] and not is_store:
       stores = os.path.join(base_dir, os.path.expanduser(settings['store_dir']))
       bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
   elif job == 'online':
