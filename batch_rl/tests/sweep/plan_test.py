@@ -57,6 +57,10 @@ grid:
     '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"',
     f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/stores"',
   )
+  # A store needs no cache.
+  user_code.write(tmp_path / 'data/Pong/1/store.json', '{}')
+  [first] = read(tmp_path, 'games: Pong\nagents: dqn\n').cells
+  assert 'cache_dir' not in str(first.arguments)
 
 
 def test_flags_override_the_file(tmp_path):
