@@ -54,13 +54,13 @@ def describe(value: Any) -> str:
   return type(value).__name__
 
 
-def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
-  """Checks that a loss has one float32 for each transition.
+def check_losses(losses: Any, actions: tf.Tensor, method: str) -> None:
+  """Checks that a loss, or a term of it, has one float32 for each transition.
 
   Args:
-    losses: Result of the agent's `loss`.
+    losses: Result of the method.
     actions: Actions of the batch, (n,).
-    agent: Class of the agent.
+    method: Name of the method, for the message.
 
   Raises:
     ValueError: If it does not.
@@ -72,7 +72,7 @@ def check_losses(losses: Any, actions: tf.Tensor, agent: type) -> None:
     or not losses.shape.is_compatible_with(actions.shape)
   ):
     raise ValueError(
-      f'{agent.__name__}.loss returned {describe(losses)}; expected a tensor, float32 '
+      f'{method} returned {describe(losses)}; expected a tensor, float32 '
       f'{actions.shape}, a loss for each transition.'
     )
 

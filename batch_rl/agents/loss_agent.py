@@ -299,7 +299,9 @@ class LossAgent(gin_signatures.ForwardedParameters):
         'is traced once, so all updates would have the same: use '
         'tf.random.stateless_* with batch.seed.'
       )
-    graph_checks.check_losses(losses, batch.action, type(self))
+    graph_checks.check_losses(
+      losses, batch.action, f'{type(self).__name__}.loss'
+    )
     return tf.reduce_mean(losses)
 
   def _random_states(self) -> bytes:

@@ -18,7 +18,14 @@ import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
-from batch_rl.agents import backups, dueling, heads, loss_agent, policies
+from batch_rl.agents import (
+  backups,
+  dueling,
+  graph_checks,
+  heads,
+  loss_agent,
+  policies,
+)
 from batch_rl.agents import terms as terms_lib
 
 
@@ -141,6 +148,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     names = [type(term).__name__ for term in self.terms]
     for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
       values = term(self, batch)
+      graph_checks.check_losses(values, batch.action, f'{name}.__call__')
       number = names[: i + 1].count(name)
       self.log_scalar(f'{name}_{number}' if number > 1 else name, values)
       losses += term.weight * values

@@ -100,6 +100,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self._seed = seed
     self.seconds_waited = 0.0
     self._loop: update_loop.UpdateLoop | None = None
+    self._scalar_names = ['Loss']
     if gin_signatures.next_accepts(
       self, FixedReplayAgentMixin, 'min_replay_history'
     ):
@@ -169,15 +170,26 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         for name, value in zip(self._scalar_names, values, strict=True):
           summary.value.add(tag=f'Losses/{name}', simple_value=value)
         self.summary_writer.add_summary(summary, step)
-    return self._check_losses(scalars[:, 0].tolist(), steps)
+    return self._check_losses(scalars.tolist(), steps)
 
-  def _check_losses(self, losses, steps):
-    """Yields the losses; raises FloatingPointError at one that is not finite."""
-    for step, loss in zip(steps, losses, strict=True):
+  def _check_losses(self, scalars, steps):
+    """Yields the losses, first of the scalars of each update.
+
+    Raises:
+      FloatingPointError: If one is not finite; the message names its terms that are
+        not.
+    """
+    for step, (loss, *others) in zip(steps, scalars, strict=True):
       if not np.isfinite(loss):
+        terms = [
+          f' ({name} is {value})'
+          for name, value in zip(self._scalar_names[1:], others, strict=False)
+          if not np.isfinite(value)
+        ]
         raise FloatingPointError(
-          f'The loss is {loss} at update {step // self.update_period}: check loss, '
-          'network, rewards and learning rate. Earlier checkpoints are kept.'
+          f'The loss is {loss} at update {step // self.update_period}'
+          f'{"".join(terms)}: check loss, network, rewards and learning rate. Earlier '
+          'checkpoints are kept.'
         )
       yield loss
 
@@ -209,7 +221,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     values = [v for v in tf.nest.flatten(result) if v is not None]
     if not values:
       return float('nan')
-    (loss,) = self._check_losses([float(np.mean(values[-1]))], [step])
+    (loss,) = self._check_losses([[float(np.mean(values[-1]))]], [step])
     return loss
 
   @contextlib.contextmanager

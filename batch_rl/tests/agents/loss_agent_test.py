@@ -301,5 +301,7 @@ def test_mistakes_of_policies_are_refused(make_agent):
   agent.epsilon_eval = 0.0
   with pytest.raises(programs.MistakeError, match='Shifted.* from 0 to 4'):
     select(agent, [0])
-  with pytest.raises(programs.MistakeError, match='Mixed takes other actions in'):
+  with pytest.raises(
+    programs.MistakeError, match='Mixed takes other actions in'
+  ):
     select(mixed, [0])

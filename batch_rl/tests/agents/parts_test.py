@@ -387,6 +387,11 @@ def test_features_that_are_not_found():
       features.join(calls, network)
 
 
+class Mean(terms.CQL):
+  def __call__(self, agent, batch):
+    return tf.reduce_mean(super().__call__(agent, batch))
+
+
 NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 
 
@@ -397,6 +402,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'backup': 'max'}, "backup has 'max'"),
     ('dqn', {'policy': policies.Constrained()}, "'behaviour'"),
     ('dqn', {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
+    ('dqn', {'terms': [Mean()]}, r'Mean.__call__ returned float32 \(\); .*32'),
     ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
@@ -414,6 +420,19 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 def test_mistakes_are_named(make_agent, name, arguments, message):
   with pytest.raises(ValueError, match=message):
     make_agent(name, **arguments)
+
+
+class Root(terms.Term):
+  def __call__(self, agent, batch):
+    return tf.sqrt(-1 - tf.cast(batch.action, tf.float32))
+
+
+def test_a_term_that_is_not_finite_is_named(make_agent):
+  agent = make_agent(terms=[terms.CQL(), Root()])
+  with pytest.raises(
+    FloatingPointError, match=r'is nan at update 0 \(Root is nan\):'
+  ):
+    list(agent.train_steps(1))
 
 
 def test_parts_that_a_loss_of_its_own_ignores_are_refused(make_agent):
