@@ -21,6 +21,7 @@ from absl import flags, logging
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.runs import (
+  agent_names,
   command_line,
   evaluations,
   gin_files,
@@ -91,7 +92,7 @@ class Candidate:
   @property
   def agent(self) -> str:
     """Name of the agent in tables."""
-    return self.record.get('display_name') or self.record['agent']
+    return agent_names.of_record(self.record)
 
 
 def find_candidates(runs: Iterable[str], chosen: str) -> list[Candidate]:

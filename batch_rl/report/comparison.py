@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 
 from batch_rl.atari import roms
-from batch_rl.report.run_results import AGENT_ORDER, Excluded, RunResults
+from batch_rl.report.run_results import Excluded, RunResults
+from batch_rl.runs import agent_names
 from batch_rl.utils import programs
 
 KINDS = ('final', 'best')
@@ -234,7 +235,6 @@ def _short(name: str, names: Iterable[str]) -> str:
 
 def _order(method: str) -> tuple:
   """Returns a sort key: the paper's order of agents, then numbers by value."""
-  ranks = [i for i, agent in enumerate(AGENT_ORDER) if method.startswith(agent)]
   parts = re.split(r'(\d+)', method)
   numbers = [(int(p), '') if p.isdigit() else (-1, p) for p in parts]
-  return ('online' in method, min(ranks, default=len(AGENT_ORDER)), numbers)
+  return 'online' in method, agent_names.rank(method), numbers

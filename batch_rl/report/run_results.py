@@ -15,33 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.runs import agent_names, games, run_record
 from batch_rl.runs import evaluations as evaluations_lib
-from batch_rl.runs import games, run_record
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
+_value = run_record.value_of
 _ITERATIONS = 200  # Default of Dopamine's runner.
-_ENSEMBLES = {
-  'IDENTITY': 'Ensemble-DQN',
-  'AVERAGE': 'Averaged Ensemble-DQN',
-  'STOCHASTIC': 'REM',
-}
-# Suffix of the name, class name in gin bindings, and default strategy.
-_ENSEMBLE_AGENTS = {
-  'multi_head_dqn': ('', r'\w*MultiHeadDQNAgent', 'IDENTITY'),
-  'multi_network_dqn': (
-    ' (networks)',
-    r'\w*MultiNetworkDQNAgent',
-    'STOCHASTIC',
-  ),
-}
-_NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
-# Names in the paper's order.
-AGENT_ORDER = (
-  *('DQN (Nature)', 'DQN (Adam)', 'C51', 'QR-DQN'),
-  *_ENSEMBLES.values(),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,10 +178,12 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
 def _read_run(directory: str, agent: str, game: str) -> RunResults:
   record = run_record.read(directory) or {}
   # A null counts as missing.
-  data, environment = record.get('data') or {}, record.get('environment') or {}
+  data, environment, versions = (
+    record.get(name) or {} for name in ('data', 'environment', 'versions')
+  )
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
-    'agent': _agent(record, bindings) or agent,
+    'agent': agent_names.of_record(record) or agent,
     'game': environment.get('game')
     or _value(bindings, 'game_name')
     or _value(bindings, 'environment_name')
@@ -233,6 +216,8 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'shards': len(data.get('shards') or ()) or '',
       'init_checkpoint_dir': _initial_weights(record),
       'changes': len(record.get('changes') or ()),
+      'iteration': _length(record, bindings),
+      'versions': ', '.join(map(' '.join, versions.items())),
     },
     diagnostics=diagnostics,
   )
@@ -344,21 +329,6 @@ def _log_numbers(directory: str) -> list[int]:
   return []
 
 
-def _value(bindings: Mapping[str, str], name: str, owner: str = r'\w+') -> str:
-  """Returns the value of a parameter; '' if it is unbound.
-
-  Args:
-    bindings: Values by name.
-    name: Name of the parameter.
-    owner: Pattern of the name of its class or function.
-  """
-  pattern = re.compile(rf'(.*[./])?{owner}\.{name}')
-  for key, value in bindings.items():
-    if pattern.fullmatch(key):
-      return value.strip('\'"')
-  return ''
-
-
 def _number(text: str, default: int) -> int:
   try:
     return int(float(text))
@@ -366,24 +336,15 @@ def _number(text: str, default: int) -> int:
     return default
 
 
-def _agent(record: Mapping, bindings: Mapping[str, str]) -> str:
-  name = record.get('agent', '')
-  if given := _value(bindings, 'display_name', r'\w*Agent'):
-    name = given
-  elif name == 'dqn':
-    bound = _value(bindings, 'optimizer', '(FixedReplay|Logged)?DQNAgent')
-    optimizer = re.search(r'(\w+?)(Optimizer)?\(', bound)
-    kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
-    name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
-  elif name in _ENSEMBLE_AGENTS:
-    suffix, class_name, default = _ENSEMBLE_AGENTS[name]
-    strategy = _value(bindings, 'transform_strategy', class_name) or default
-    known = _ENSEMBLES.get(strategy)
-    name = known + suffix if known else strategy
-  else:
-    name = _NAMES.get(name) or record.get('display_name') or name
-  is_online = name and name != 'Random' and 'replay_dir' not in record
-  return f'{name}, online' if is_online else name
+def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
+  """Returns the length of an iteration, e.g. `62,500 updates`; '' if unknown."""
+  bound = _value(bindings, 'training_steps', settings_lib.RUNNER)
+  if not record or not (steps := _number(bound, 0)):
+    return ''
+  if 'replay_dir' not in record:
+    return f'{steps:,} agent steps'
+  period = _value(bindings, 'update_period', r'\w*Agent')
+  return f'{-(-steps // max(_number(period, 4), 1)):,} updates'
 
 
 def _game_in_path(directory: str) -> str:

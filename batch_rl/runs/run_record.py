@@ -251,6 +251,23 @@ def bindings(text: str) -> dict[str, str]:
   return values
 
 
+def value_of(
+  bindings: Mapping[str, str], name: str, owner: str = r'\w+'
+) -> str:
+  """Returns the value of a parameter without quotes; '' if it is unbound.
+
+  Args:
+    bindings: Values by name, as `bindings` returns them.
+    name: Name of the parameter.
+    owner: Pattern of the name of its class or function.
+  """
+  pattern = re.compile(rf'(.*[./])?{owner}\.{name}')
+  for key, value in bindings.items():
+    if pattern.fullmatch(key):
+      return value.strip('\'"')
+  return ''
+
+
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
   """Returns the changed lines, with - for the old and + for the new ones."""
   return [
