@@ -128,6 +128,20 @@ def find_rom(game: str, rom_set: str = 'auto') -> Rom:
   return Rom(game, rom_set, md5, path)
 
 
+def action_names(game: str) -> list[str]:
+  """Returns the names of a game's minimal action set, e.g. `NOOP`, `FIRE`, `UP`.
+
+  Raises:
+    ValueError: If the game is unknown.
+  """
+  import ale_py
+
+  ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # No banner.
+  emulator = ale_py.ALEInterface()
+  emulator.loadROM(find_rom(game, 'current').path)
+  return [action.name for action in emulator.getMinimalActionSet()]
+
+
 def _how_to_get_legacy(rom_id: str) -> str:
   return (
     "For the dataset's ROM, pip install 'batch_rl[legacy-roms]' or set "

@@ -9,6 +9,8 @@ Users may also type `MinAtar/Breakout`.
 OFFLINE_CONFIG = 'batch_rl/minatar/configs/offline.gin'
 ONLINE_CONFIG = 'batch_rl/minatar/configs/online.gin'
 PREFIX = 'MinAtar-'
+# Names of the actions in every game: nothing, left, up, right, down, fire.
+ACTIONS = tuple('nlurdf')
 # Numbers of planes in an observation, by MinAtar's names.
 _PLANES = {
   'asterix': 4,

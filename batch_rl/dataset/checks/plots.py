@@ -121,7 +121,9 @@ def _plot_actions(statistics: run_statistics.RunStatistics, axes: Any) -> None:
   share = 100 * statistics.actions / max(statistics.actions.sum(), 1)
   bars = axes.bar(range(len(share)), share, color=_COLOR)
   if len(share) <= 18:
-    axes.set_xticks(range(len(share)))
+    names = statistics.action_names or [*map(str, range(len(share)))]
+    is_long = len(names) > 6 and len(max(names, key=len)) > 2
+    axes.set_xticks(range(len(share)), names, rotation=90 * is_long)
     axes.bar_label(bars, fmt='%.1f', fontsize='x-small')
   axes.set(xlabel='action', ylabel='% of agent steps')
   _decorate(axes, 'Actions')

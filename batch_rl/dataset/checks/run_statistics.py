@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.atari import roms
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import packed_shard
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.minatar import games as minatar
 from batch_rl.utils import files
 
 # No environment has this many actions; a larger action means damage.
@@ -72,6 +74,17 @@ class RunStatistics:
   def game(self) -> str:
     """Name of the game in the manifest, or else of the folder above the run."""
     return self.run.game_in(self.manifest)
+
+  @property
+  def action_names(self) -> list[str]:
+    """Names of the actions; none if the game is unknown, or has fewer actions."""
+    try:
+      is_minatar = minatar.is_minatar(self.game)
+      names = minatar.ACTIONS if is_minatar else roms.action_names(self.game)
+    except ValueError:
+      return []
+    actions = len(self.actions)
+    return [*names[:actions]] if actions <= len(names) else []
 
   def shards(self) -> list[dict[str, Any]]:
     """Returns a JSON-serialisable summary of each shard."""

@@ -97,10 +97,14 @@ def _describe(
   if cut := total['episodes_cut']:
     lines.append(f'{cut} episodes lack their first rows and are not counted.')
   steps = max(statistics.actions.sum(), 1)
-  for action, count in enumerate(document['actions']):
+  counts = document['actions']
+  names = statistics.action_names or [''] * len(counts)
+  for action, (name, count) in enumerate(zip(names, counts, strict=True)):
     share = count / steps
     bar = '#' * round(40 * share)
-    lines.append(f'action {action:2}: {100 * share:5.1f} % {count:12,} {bar}')
+    lines.append(
+      f'action {action:2}: {100 * share:5.1f} % {count:12,} {name:14} {bar}'
+    )
   return lines + [f'note: {problem}' for problem in statistics.problems]
 
 

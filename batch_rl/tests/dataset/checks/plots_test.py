@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+import pytest
 
 from batch_rl.dataset.checks import frame_images, plots
 from batch_rl.tests import shards
@@ -19,8 +20,12 @@ def test_the_sheet_spans_the_run_without_padding(tmp_path):
   assert frame_images.read_frames(statistics.data, rows).all()
 
 
-def test_a_plot_shows_the_numbers_of_the_episodes(tmp_path):
-  logs = tmp_path / 'Pong' / '7' / 'replay_logs'
+ACTIONS = {'Pong': 'NOOP FIRE RIGHT LEFT', 'MinAtar-Asterix': 'n l u r'}
+
+
+@pytest.mark.parametrize('game', [*ACTIONS, 'Mine'])
+def test_a_plot_shows_the_numbers_of_the_episodes(tmp_path, game):
+  logs = tmp_path / game / '7' / 'replay_logs'
   shards.write_run(logs, [30, 30, 31], 40)
   plots.plot(compute(logs.parent), str(tmp_path / 'plot.svg'))
   drawn = (tmp_path / 'plot.svg').read_text('utf-8')
@@ -28,7 +33,8 @@ def test_a_plot_shows_the_numbers_of_the_episodes(tmp_path):
   counts = np.bincount([step.action for step in steps])
   shares = [f'{100 * count / len(steps):.1f}' for count in counts]
   for text in (
-    'Pong, run 7',
+    f'{game}, run 7',
+    *(f'<!-- {name} -->' for name in ACTIONS.get(game, '0 1 2 3').split()),
     '91 agent steps, 3 episodes',
     'median 30',
     *shares,

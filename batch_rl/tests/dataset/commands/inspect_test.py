@@ -20,7 +20,7 @@ def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
   returns, size = '-16.94 -21.00 -9.00 -16.9', '16.9 MB 54.3'
   assert total.split()[1:] == f'{counts} {lengths} {returns} {size}'.split()
   assert 'return: mean -16.94, std 3.10, median -17.00, min -21.00, max' in out
-  assert 'action  0:  10.7 %       33,422' in out
+  assert 'action  0:  10.7 %       33,422 NOOP ' in out
   assert 'episode 0: 884 agent steps, return -21, ends in shard 0' in out
   assert Image.open(plot).size == (1320, 1155)
   assert plot.stat().st_size > 10_000 and video.stat().st_size > 10_000
