@@ -158,6 +158,7 @@ setuptools.setup(
     '': [
       *('configs/*.gin', 'protocols/*.gin', 'scores/*.csv'),
       *('fingerprints/*.json', '*.csv', '*.yaml', 'py.typed'),
+      *('page.*', 'methods.txt'),  # of reports
     ]
   },
   python_requires='>=3.10,<3.14',

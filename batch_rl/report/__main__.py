@@ -19,6 +19,8 @@ import tqdm.auto as tqdm
 from batch_rl.report import (
   aggregates,
   comparison,
+  latex,
+  methods,
   normalisation,
   notes,
   page,
@@ -33,7 +35,8 @@ from batch_rl.utils import files, programs, staging_directory
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
-  r'index\.html|report\.md|(runs|curves|aggregates|published|scores_\w+)\.(csv|md|tex)'
+  r'index\.html|report\.md|methods\.tex'
+  r'|(runs|curves|published|(aggregates|scores)\w*)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 
@@ -163,57 +166,56 @@ def _write_files(
   remarks = list(dict.fromkeys(remarks))
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
-  aggregated = [tables.aggregates_table(summaries)] if summaries else []
+  shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
+  answer, details = methods.answer(compared, shown[0] if shown else None)
+  aggregated = [tables.aggregates_table(summary) for summary in summaries]
   scores = [tables.scores_table(compared, kind) for kind in kinds]
   runs = tables.runs_table(compared, excluded)
   others, notes_on_others = published.beside(compared)
-  for table in (
-    *(*aggregated, *scores, *others, runs),
-    tables.curves_table(compared),
-  ):
+  formatted = [*scores, *aggregated, *others]
+  data = tables.curves_table(compared), tables.aggregates_data(summaries)
+  for table in (*formatted, runs, *data):
     table.write(directory)
-  pictures = _draw(compared, summaries, options, directory)
-  curves = [
-    pictures.pop(name) for name in ('curves', 'diagnostics') if name in pictures
-  ]
-  about = [
-    f'{len(compared.runs)} runs count.',
-    *map(
-      normalisation.describe, dict.fromkeys(s.normaliser for s in summaries)
-    ),
-    f'Intervals: 95 %, {aggregates.REPETITIONS} bootstrap samples, stratified by game '
-    '(rliable).',
-  ]
+  for table in formatted:
+    latex.write(table, directory)
+  normalisers = dict.fromkeys(s.normaliser for s in summaries)
+  paragraph = methods.paragraph(compared, normalisers) if compared.runs else ''
+  path = os.path.join(directory, 'methods.tex')
+  files.write_bytes(path, tables.encode(latex.escape(paragraph)))
+  pictures = _draw(compared, shown, directory)
+  curves, further, aggregates_drawn = (
+    [pictures.pop(name) for name in list(pictures) if re.match(pattern, name)]
+    for pattern in ('curves$|efficiency', 'curves_|diagnostics', '')
+  )
   sections: list[page.Section] = [
-    ('Read this first', [remarks] if remarks else []),
-    ('Aggregates', [*aggregated, *pictures.values()]),
-    ('Scores', [*scores]),
-    ('Published scores', [*others, notes_on_others] if others else []),
     ('Learning curves', [*curves]),
+    (page.FOLDED, [*further]),
+    ('Scores', [*scores]),
+    ('Aggregates', [*aggregated, *aggregates_drawn]),
+    ('Published scores', [*others, notes_on_others]),
+    ('Methods', [paragraph]),
+    (page.NOTES, [remarks]),
+    ('Left out', [left_out]),
     ('Runs', [runs]),
-    ('Left out', [left_out] if left_out else []),
+    ('Reference scores', [[*map(normalisation.describe, normalisers)]]),
   ]
   path = os.path.join(directory, _PAGE)
-  files.write_bytes(path, tables.encode(page.to_html(about, sections)))
-  printed = [
-    f'{t.caption}\n{t.render("simple")}\n'
-    for t in (*scores, *aggregated, *others)
-  ]
-  notes_at_end = [*notes_on_others, *remarks]
-  return '\n'.join(
-    [*printed, *notes_at_end, *(f'Left out: {line}' for line in left_out)]
+  files.write_bytes(
+    path, tables.encode(page.to_html(answer, details, sections))
   )
+  lines = [f'{t.caption}\n{t.render("simple")}\n' for t in formatted]
+  lines += [*notes_on_others, *remarks]
+  lines += [f'Left out: {line}' for line in left_out]
+  return '\n'.join([*lines, f'\n{answer} {details}'])
 
 
 def _draw(
   compared: Comparison,
   summaries: list[aggregates.Summary],
-  options: argparse.Namespace,
   directory: str,
 ) -> dict[str, page.Picture]:
   """Writes the figures; returns them by name."""
-  shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
-  figures = plots.Plotter(compared).figures(shown)
+  figures = plots.Plotter(compared).figures(summaries)
   folder = os.path.join(directory, 'plots')
   os.makedirs(folder)
   with matplotlib.rc_context(plots.PARAMETERS):

@@ -68,6 +68,14 @@ class Summary:
   notes: list[str]
   metrics: dict[str, Estimate]
 
+  @property
+  def sample(self) -> str:
+    """Numbers of runs and games, e.g. '3 to 5 runs of each of 60 games'."""
+    counts = sorted({len(scores) for scores in self.scores.values()})
+    runs = ' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    games = f'each of {len(self.games)} games'
+    return f'{runs} run{"s" * (counts != [1])} of {games if self.games[1:] else self.games[0]}'
+
 
 def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   """Aggregates normalised scores over the games that all methods have.

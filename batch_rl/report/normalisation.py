@@ -61,16 +61,19 @@ def load() -> Mapping[str, Mapping[str, float]]:
   return scores
 
 
+def formula(normaliser: str) -> str:
+  """Returns the formula of a normaliser, and whose scores it has."""
+  if normaliser not in _RANDOM:
+    return '(agent \N{MINUS SIGN} min(DQN, random)) / |DQN \N{MINUS SIGN} random|, by an online DQN'
+  percent = '100 * ' if normaliser == 'gamer' else ''
+  return (
+    f'{percent}(agent \N{MINUS SIGN} random) / ({normaliser} \N{MINUS SIGN} random), by published scores '
+    'without sticky actions'
+  )
+
+
 def describe(normaliser: str) -> str:
   """Returns the formula of a normaliser, and the files of its scores, in a line."""
-  if normaliser in _RANDOM:
-    percent = '100 * ' if normaliser == 'gamer' else ''
-    formula = (
-      f'{percent}(agent - random) / ({normaliser} - random), by published scores '
-      'without sticky actions'
-    )
-  else:
-    formula = '(agent - min(DQN, random)) / |DQN - random|'
   sources = '; '.join(
     f'{path.name}, version {version}, sha256 {files.sha256(str(path))[:12]}'
     for path, version in (
@@ -78,7 +81,7 @@ def describe(normaliser: str) -> str:
       (MINATAR_SCORES_CSV, MINATAR_VERSION),
     )
   )
-  return f'{normaliser}: {formula}; scores and sources: {sources}.'
+  return f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
 
 
 def can_normalise(game: str, normaliser: str) -> bool:
@@ -131,6 +134,11 @@ def denormalise(
 def reference_score(normaliser: str) -> float:
   """Returns the normalised score of the reference: 100 for 'gamer', else 1."""
   return _REFERENCE.get(normaliser, 1.0)
+
+
+def reference_name(normaliser: str) -> str:
+  """Returns the reference in words: 'online DQN', 'human' or 'gamer'."""
+  return 'online DQN' if normaliser.startswith('dqn') else normaliser
 
 
 def _zero_and_unit(game: str, normaliser: str) -> tuple[float, float]:

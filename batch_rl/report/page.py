@@ -1,70 +1,80 @@
 """A report as one HTML page that needs no other file."""
 
-import base64
 import dataclasses
 import html
+import pathlib
 import time
 
+from batch_rl.report import tables
 from batch_rl.report.tables import Table
 
-_TITLE = 'Offline reinforcement learning: report'
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em;
-  padding: 0 1em; color: #222; }
-h1 { font-size: 1.6em; } h2 { font-size: 1.25em; margin-top: 2em; }
-table { border-collapse: collapse; font-size: 13px; display: block;
-  overflow-x: auto; }
-th, td { padding: 3px 8px; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th { border-bottom: 2px solid #888; }
-tr:hover td { background: #f4f6f8; }
-figure { margin: 1em 0; display: inline-block; vertical-align: top; }
-figure img { max-width: 100%; }
-figcaption, .about { color: #555; font-size: 13px; }
-"""
+_PAGE = pathlib.Path(__file__)
+NOTES, FOLDED = 'Notes', 'More curves'  # Headings.
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-  """A figure as PNG, with its caption."""
+  """A figure as an `svg` element, with its caption."""
 
-  png: bytes
+  svg: str
   caption: str
 
 
-# Heading and parts; a list of strings is a bullet list.
-Section = tuple[str, list[Table | Picture | list[str]]]
+# A list of strings is a bullet list.
+Part = Table | Picture | str | list[str]
+Section = tuple[str, list[Part]]  # Heading and parts.
 
 
-def to_html(about: list[str], sections: list[Section]) -> str:
+def to_html(answer: str, details: str, sections: list[Section]) -> str:
   """Returns the page.
 
   Args:
-    about: Lines below the title.
-    sections: Sections; those without parts are left out.
+    answer: Main result, a sentence.
+    details: Sentences about it. A link to the notes follows.
+    sections: Sections; those without content are left out. The reader has to open the
+      one with the heading `FOLDED`.
   """
-  date = time.strftime('%Y-%m-%d %H:%M')
-  body = ''.join(
-    f'<h2>{html.escape(heading)}</h2>\n' + '\n'.join(map(_html, parts)) + '\n'
-    for heading, parts in sections
-    if parts
+  page, style, script = (
+    _PAGE.with_suffix(suffix).read_text('utf-8')
+    for suffix in ('.html', '.css', '.js')
   )
-  return (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    f'<title>{_TITLE}</title>\n<style>{_STYLE}</style>\n</head>\n'
-    f'<body>\n<h1>{_TITLE}</h1>\n<div class="about">Made on {date}.\n'
-    f'{_html(about)}</div>\n{body}</body>\n</html>\n'
+  shown = {heading: parts for heading, parts in sections if any(parts)}
+  link = ' <a href="#notes">Read the notes.</a>' if NOTES in shown else ''
+  return page.format(
+    style=style,
+    script=script,
+    answer=_escape(answer),
+    details=_escape(details) + link,
+    sections=''.join(map(_section, shown, shown.values())),
+    date=time.strftime('%Y-%m-%d %H:%M'),
   )
 
 
-def _html(part: Table | Picture | list[str]) -> str:
+def _section(heading: str, parts: list[Part]) -> str:
+  content = '\n'.join(_part(part) for part in parts if part)
+  if heading == FOLDED:
+    return f'<details><summary>{heading}</summary>\n{content}\n</details>\n'
+  name = heading.lower().replace(' ', '-')
+  return f'<section id="{name}">\n<h2>{heading}</h2>\n{content}\n</section>\n'
+
+
+def _part(part: Part) -> str:
+  if isinstance(part, str):
+    return f'<p>{_escape(part)}</p>'
   if isinstance(part, list):
-    items = ''.join(f'<li>{html.escape(line)}</li>' for line in part)
+    items = ''.join(f'<li>{_escape(line)}</li>' for line in part)
     return f'<ul>{items}</ul>'
-  caption = html.escape(part.caption)
+  caption = _escape(part.legend if isinstance(part, Table) else part.caption)
   if isinstance(part, Table):
-    return f'<p class="about">{caption}</p>\n{part.render("html")}'
-  data = base64.b64encode(part.png).decode()
+    content = part.render('unsafehtml', _escape, '<b>', '</b>')
+  else:
+    label = f'<svg role="img" aria-label="{caption}"'
+    content = part.svg.replace('<svg', label, 1)
   return (
-    f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
+    f'<figure><div class="frame">{content}</div>'
     f'<figcaption>{caption}</figcaption></figure>'
   )
+
+
+def _escape(text: str) -> str:
+  return tables.minus(html.escape(text))

@@ -1,4 +1,6 @@
-"""Figures of a report, as PNG for the screen and PDF for a paper.
+"""Figures of a report: SVG for its page, PDF for a paper, PNG for slides.
+
+All are as wide as the text of a paper, and have one font size.
 
 rliable's own plot functions are not used: their panels have a fixed width in which long
 names of methods, tick labels and axis labels overlap, and they have no line styles.
@@ -6,10 +8,12 @@ names of methods, tick labels and axis labels overlap, and they have no line sty
 
 import io
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
@@ -22,24 +26,33 @@ from batch_rl.utils import files
 # paper.
 _COLOURS = '#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000'.split()
 _STYLES = ('-', '--', '-.', ':')
-_WIDTH = 6.75  # Inches, the text width of a paper.
-_LINE = 0.14  # Inches, the height of a line of small text.
+_WIDTH = 5.5  # Inches, the text width of a paper.
+_LINE = 0.14  # Inches, the height of a line of text.
+_LETTER = 0.065  # Inches, the width of a letter.
 _MAX_PAIRS = 28  # All pairs of eight methods.
-_GRID_COLUMNS = 5
+_GRID_COLUMNS = 4
+_PANELS = 20  # On a page.
 # Diagnostics beside returns, with labels.
-_DIAGNOSTICS = {'overestimation': 'over-estimation', 'srank': 'effective rank'}
+_DIAGNOSTICS = {
+  'overestimation': 'over-estimation (return)',
+  'srank': 'effective rank (features)',
+}
 # Parameters of matplotlib, for drawing and writing.
 PARAMETERS: dict[Any, Any] = {
   'font.size': 8,
   'axes.titlesize': 8,
+  'figure.labelsize': 8,
   'axes.spines.top': False,
   'axes.spines.right': False,
   'axes.grid': True,
   'axes.formatter.useoffset': False,
-  'grid.alpha': 0.3,
+  'grid.color': '#808080',
+  'grid.alpha': 0.25,
   'legend.frameon': False,
+  'legend.labelspacing': 0.2,
   'lines.linewidth': 1.5,
   'pdf.fonttype': 42,  # Embeds text as text, as publishers demand.
+  'svg.fonttype': 'none',  # Text that can be searched.
   'text.parse_math': False,  # Names may contain dollars.
 }
 
@@ -60,6 +73,11 @@ class Plotter:
       }
       for i, method in enumerate(compared.methods)
     }
+    rows = *compared.runs, *compared.unfinished
+    lengths = {run.provenance.get('iteration') for _, run in rows}
+    # Iterations of different length have no common unit.
+    length = lengths.pop() if len(lengths) == 1 else ''
+    self._steps = f'iteration (of {length})' if length else 'iteration'
 
   def figures(
     self, summaries: list[Summary]
@@ -70,20 +88,26 @@ class Plotter:
       summaries: Aggregates to draw, besides the learning curves.
     """
     for summary in summaries:
+      of = f'of {summary.kind} scores'
       kinds = [
-        ('metrics', 'aggregates with 95 % intervals', self._metrics),
-        ('profiles', 'performance profiles', self._profiles),
+        ('metrics', f'Aggregates {of}', self._metrics),
+        ('profiles', f'Performance profiles {of}', self._profiles),
       ]
       if len(summary.scores) > 1:
-        text = 'probability of improvement'
+        text = f'Probability of improvement {of}'
         kinds.append(('improvement', text, self._improvements))
       if summary.kind == 'final':
-        kinds.append(('efficiency', 'IQM during training', self._efficiency))
+        text = 'Interquartile mean of scores during training'
+        kinds.append(('efficiency', text, self._efficiency))
       for name, caption, draw in kinds:
         name = f'{name}_{summary.kind}_{summary.normaliser}'
-        yield name, f'{_axis(summary)}: {caption}.', draw(summary)
-    caption = 'Learning curves: mean over runs, 95 % intervals.'
-    yield 'curves', caption, self._curves(self._compared.games_with_curves)
+        text = f'{caption} over {summary.sample}, 95 % intervals.'
+        yield name, text, draw(summary)
+    games = self._compared.games_with_curves
+    for start in range(0, len(games), _PANELS):
+      name = f'curves_{start // _PANELS + 1}' if start else 'curves'
+      caption = 'Learning curves: mean over runs, 95 % intervals.'
+      yield name, caption, self._curves(games[start : start + _PANELS])
     rows = *self._compared.runs, *self._compared.unfinished
     diagnosed = {
       run.game
@@ -112,23 +136,24 @@ class Plotter:
       ax.use_sticky_edges = False  # Keeps bars off the edge.
       ax.margins(x=0.08)
       ax.tick_params(axis='y', length=0)
-    plot.supxlabel(_axis(summary), fontsize=8)
+    plot.supxlabel(_axis(summary, f' {summary.kind}'))
     return plot
 
   def _profiles(self, summary: Summary) -> figure.Figure:
     """Draws performance profiles: the fraction of runs above each score."""
     scores = summary.scores
     everything = np.concatenate([array.ravel() for array in scores.values()])
-    low, high = np.percentile(everything, [5, 95])
-    one = normalisation.reference_score(summary.normaliser)
-    thresholds = np.linspace(min(0, low), max(one, high), 201)
+    low, high = np.percentile(everything, [0, 95])
+    high = max(high, normalisation.reference_score(summary.normaliser))
+    # From below the lowest score, where each profile is 1.
+    thresholds = np.linspace(low - 0.02 * (high - low), high, 201)
     plot, [[ax]] = _subplots()
     for method, array in scores.items():
       estimate = aggregates.profile(array, thresholds)
       self._curve(ax, method, thresholds, estimate)
     ax.set_ylim(-0.02, 1.02)
-    ax.set_xlabel(f'{_axis(summary)} (t)')
-    ax.set_ylabel('fraction of runs with a score above t')
+    ax.set_xlabel(f'{_axis(summary, f" {summary.kind}")}, t')
+    ax.set_ylabel('fraction of runs above t')
     _legend(plot)
     return plot
 
@@ -159,7 +184,7 @@ class Plotter:
       ]
       estimate = aggregates.curve(np.stack(scores, axis=1))
       self._curve(ax, method, np.arange(len(estimate.value)) + 1, estimate)
-    ax.set_xlabel('iteration')
+    ax.set_xlabel(self._steps)
     ax.set_ylabel(f'IQM of {_axis(summary)}')
     ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     _legend(plot)
@@ -175,8 +200,8 @@ class Plotter:
       self._draw_game(ax, game)
     for ax in axes.flat[len(games) :]:
       ax.set_visible(False)
-    plot.supxlabel('iteration', fontsize=8)
-    plot.supylabel('return', fontsize=8)
+    plot.supxlabel(self._steps)
+    plot.supylabel('return (points of the game)')
     _legend(plot)
     return plot
 
@@ -186,12 +211,12 @@ class Plotter:
     plot, axes = _subplots(height, len(games), 1 + len(_DIAGNOSTICS))
     for (first, *others), game in zip(axes, games, strict=True):
       self._draw_game(first, game)
-      first.set_ylabel('return')
+      first.set_ylabel('return (points)')
       for ax, (name, title) in zip(others, _DIAGNOSTICS.items(), strict=True):
         self._draw_runs(ax, game, name)
         ax.set_ylabel(title)
       others[0].axhline(0, color='0.5', lw=1, ls='--')  # no over-estimation
-    plot.supxlabel('iteration', fontsize=8)
+    plot.supxlabel(self._steps)
     _legend(plot)
     return plot
 
@@ -229,7 +254,6 @@ class Plotter:
         marker=_marker(steps),
         **{**self._lines[method], 'linewidth': 0.7, 'alpha': 0.8},
       )
-    ax.tick_params(labelsize=6)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
     ax.yaxis.set_major_locator(ticker.MaxNLocator(4))
 
@@ -255,16 +279,26 @@ class Plotter:
       ax.fill_between(x, estimate.low, estimate.high, **band)
 
 
-def write(plot: figure.Figure, directory: str, name: str) -> bytes:
-  """Writes `<name>.png` and `<name>.pdf`; returns the PNG."""
-  buffers = {'png': io.BytesIO(), 'pdf': io.BytesIO()}
+def write(plot: figure.Figure, directory: str, name: str) -> str:
+  """Writes `<name>.png` and `<name>.pdf`; returns the figure as an `svg` element.
+
+  It has the width of its surroundings, no background, and their colour in place of black.
+  """
+  buffers = {ending: io.BytesIO() for ending in ('png', 'pdf', 'svg')}
+  with matplotlib.rc_context({'svg.hashsalt': name}):  # Unique identifiers.
+    for ending, buffer in buffers.items():
+      plot.savefig(buffer, format=ending, dpi=200, transparent=ending == 'svg')
+      plot.set_layout_engine('none')  # The layout is slow, and done now.
+  svg = buffers.pop('svg').getvalue().decode()
   for ending, buffer in buffers.items():
-    # The box includes the legend.
-    plot.savefig(buffer, format=ending, dpi=150, bbox_inches='tight')
-    plot.set_layout_engine('none')  # The layout is slow, and done now.
     path = os.path.join(directory, f'{name}.{ending}')
     files.write_bytes(path, buffer.getvalue())
-  return buffers['png'].getvalue()
+  svg = re.sub(r'(?s)^.*?(<svg.*?)<metadata>.*?</metadata>', r'\1', svg)
+  svg = re.sub(r' (width|height)="[^"]*pt"', '', svg, count=2)
+  svg = re.sub(
+    r' d="[^"]*"', lambda d: re.sub(r'(\.\d\d)\d+', r'\1', d[0]), svg
+  )
+  return svg.replace(': #000000', ': currentColor')
 
 
 def _bars(ax, labels, estimates: Iterable[Estimate], i: int, colours) -> None:
@@ -283,9 +317,11 @@ def _marker(steps: np.ndarray) -> str:
   return '.' if len(steps) == 1 else ''
 
 
-def _axis(summary: Summary) -> str:
+def _axis(summary: Summary, kind: str = '') -> str:
   name = 'DQN' if summary.normaliser.startswith('dqn') else summary.normaliser
-  return f'{name}-normalised score ({summary.kind})'
+  one = normalisation.reference_score(summary.normaliser)
+  reference = normalisation.reference_name(summary.normaliser)
+  return f'{name}-normalised{kind} score ({reference} = {one:g})'
 
 
 def _wrapped(name: str) -> str:
@@ -304,15 +340,15 @@ def _subplots(height=3.0, rows=1, columns=1, **kwargs):
 
 
 def _legend(plot) -> None:
-  """Draws one legend for all axes on the right of the figure."""
+  """Draws one legend for all axes above them, and makes room for it."""
   handles: dict[str, Any] = {}
   for ax in plot.axes:
     for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-      handles.setdefault(_wrapped(label), handle)
+      handles.setdefault(textwrap.fill(label, 75), handle)
+  longest = max(len(line) for label in handles for line in label.split('\n'))
+  columns = max(1, int(_WIDTH / (0.5 + _LETTER * longest)))
+  lines = sum(label.count('\n') + 1 for label in handles)
   plot.legend(
-    handles.values(),
-    handles,
-    loc='center left',
-    bbox_to_anchor=(1, 0.5),
-    fontsize=7,
+    handles.values(), handles, loc='outside upper center', ncols=columns
   )
+  plot.set_figheight(plot.get_figheight() + _LINE * (2 + lines / columns))

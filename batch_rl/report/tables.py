@@ -1,10 +1,10 @@
-"""Tables of a report: runs, scores and aggregates, as Markdown, LaTeX, HTML and CSV."""
+"""Tables of a report: runs, scores and aggregates, as Markdown and CSV."""
 
 import dataclasses
 import html
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,11 @@ from batch_rl.utils import files, programs
 _HASHES = ('rom', 'subset_hash')  # Shortened in the formatted table.
 _AGGREGATES = (*aggregates.METRICS, aggregates.GAMES_ABOVE)
 _KINDS = {
-  'final': 'last evaluation of each run',
-  'best': 'best evaluation of each run, as in the paper',
+  'final': 'in the last evaluation of each run',
+  'best': 'in the best evaluation of each run',
 }
+_BOLD = 'Bold: the best method, and those whose interval overlaps with its.'
+Interval = tuple[float, float | None, float | None]  # Value, low, high.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,56 +35,74 @@ class Table:
     caption: Caption, one or two sentences.
     text: Formatted cells; without columns if the table is data only.
     records: Rows of the CSV file, `{column: value}`. A missing value or None is empty.
+    bold: Whether a cell is bold, bool (rows, some of the columns).
   """
 
   name: str
   caption: str
   text: pd.DataFrame
   records: list[dict[str, Any]]
+  bold: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
 
-  def render(self, form: str) -> str:
-    """Returns the table as 'simple', 'github', 'latex_booktabs' or 'html'."""
-    text = self.text
-    if form == 'github':
-      text = text.map(markdown).rename(columns=markdown)
+  @property
+  def legend(self) -> str:
+    """The caption, and what bold means if a cell is."""
+    return (
+      f'{self.caption} {_BOLD}' if self.bold.any(axis=None) else self.caption
+    )
+
+  @property
+  def is_text(self) -> list[bool]:
+    """Whether a column is text: the first one, and those without numbers."""
+    is_number = self.text.map(lambda cell: bool(re.match(r'-?\d', cell)))
+    return [i == 0 or not has for i, has in enumerate(is_number.any())]
+
+  def marked(
+    self, escape: Callable[[str], str], before: str = '', after: str = ''
+  ) -> pd.DataFrame:
+    """Returns the cells escaped, with the given text around bold ones."""
+    cells = self.text.map(escape)
+    bold = self.bold.reindex_like(cells).eq(True)
+    return cells.mask(bold, before + cells + after).rename(columns=escape)
+
+  def render(
+    self, form: str, escape: Callable[[str], str] = str, *bold: str
+  ) -> str:
+    """Returns the table in a form of tabulate; see `marked`."""
+    cells = self.marked(escape, *bold)
     return tabulate.tabulate(
-      text.values.tolist(),
-      list(text),
+      cells.values.tolist(),
+      list(cells),
       form,
       disable_numparse=True,
-      colalign=['left' if is_text else 'right' for is_text in _are_text(text)],
+      colalign=['left' if is_text else 'right' for is_text in self.is_text],
     )
 
   def write(self, directory: str) -> None:
-    """Writes `<name>.csv` and, of a formatted table, `<name>.md` and `<name>.tex`."""
-    # As objects, since integers beside missing values would become floats.
-    data = pd.DataFrame(self.records, dtype=object)
-    contents = {'csv': data.to_csv(index=False)}
+    """Writes `<name>.csv` if it has records, `<name>.md` if formatted."""
+    contents = {}
+    if self.records:
+      # As objects, since integers beside missing values would become floats.
+      data = pd.DataFrame(self.records, dtype=object)
+      contents['csv'] = data.to_csv(index=False)
     if len(self.text.columns):
-      caption = ''.join(
-        tabulate.LATEX_ESCAPE_RULES.get(c, c) for c in self.caption
-      )
-      contents['md'] = f'{markdown(self.caption)}\n\n{self.render("github")}\n'
-      contents['tex'] = (
-        f'\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n'
-        f'{self.render("latex_booktabs")}\n\\end{{table}}\n'
-      )
+      table = self.render('github', markdown, '**', '**')
+      contents['md'] = f'{markdown(self.legend)}\n\n{table}\n'
     for ending, content in contents.items():
       path = os.path.join(directory, f'{self.name}.{ending}')
       files.write_bytes(path, encode(content))
 
 
-def _are_text(cells: pd.DataFrame) -> list[bool]:
-  """Returns which columns are text: the first one, and those without numbers."""
-  is_number = cells.map(lambda cell: bool(re.match(r'-?\d', cell)))
-  return [i == 0 or not has for i, has in enumerate(is_number.any())]
-
-
 def markdown(text: str) -> str:
   """Escapes names in a line or a cell: no HTML, links, borders or line breaks."""
   line = programs.printable(' '.join(text.split()))
-  escaped = html.escape(line, quote=False)
+  escaped = minus(html.escape(line, quote=False))
   return escaped.replace('|', r'\|').replace('](', r'\](')
+
+
+def minus(text: str) -> str:
+  """Returns text with minus signs, not hyphens, before numbers."""
+  return re.sub(r'(?<![\w.])-(?=\d)', '\N{MINUS SIGN}', text)
 
 
 def encode(text: str) -> bytes:
@@ -116,12 +136,13 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   text = pd.DataFrame(records, columns=shown, dtype=object).map(format_number)
   for name in _HASHES:
     text[name] = text[name].str[:8]
+  text.columns = [name.replace('_', ' ') for name in text]
   records += [
     {'directory': directory, 'left_out': reason}
     for directory, reason in excluded
   ]
   caption = (
-    'Runs that count: mean returns of the final and the best evaluation.'
+    'Runs that count, with the mean returns of their final and best evaluation.'
   )
   return Table('runs', caption, text, records)
 
@@ -176,60 +197,82 @@ def scores_table(compared: Comparison, kind: str) -> Table:
       runs = compared.select(method, game)
       seeds = {'seeds': ' '.join(run.seed for run in runs), 'runs': len(runs)}
       records.append(_score_record(game, method, kind, estimates[game]) | seeds)
-  cells = {
-    (row['game'], row['method']): _interval_text(
-      row['mean'], row['low'], row['high']
-    )
-    for row in records
-  }
   columns = dict.fromkeys([*references, *(name for name, _ in compared.runs)])
-  text = pd.Series(cells).unstack().reindex(index=games, columns=[*columns])
-  if text.shape[1] > len(games):  # Rows are the longer axis.
-    text = text.T
-  text = text.fillna('').rename_axis('game')
-  caption = (
-    f'Returns, {_KINDS[kind]}: mean over runs (95 % bootstrap interval).'
+  intervals = {
+    (r['game'], r['method']): (r['mean'], r['low'], r['high']) for r in records
+  }
+  cells = pd.Series(intervals).unstack().reindex(games, columns=[*columns])
+  own = cells.drop(columns=references, errors='ignore')
+  bold = own.apply(are_best, axis=1).reindex_like(cells)
+  axis = 'game'
+  if cells.shape[1] > len(games):  # Rows are the longer axis.
+    cells, bold, axis = cells.T, bold.T, 'method'
+  text = cells.map(lambda i: interval_text(*i), na_action='ignore').fillna('')
+  caption = f'Returns {_KINDS[kind]}: mean over runs (95 % bootstrap interval).'
+  text = text.rename_axis(axis).reset_index()
+  return Table(
+    f'scores_{kind}', caption, text, records, bold.reset_index(drop=True)
   )
-  return Table(f'scores_{kind}', caption, text.reset_index(), records)
 
 
-def aggregates_table(summaries: list[Summary]) -> Table:
-  """Returns the table of aggregates for all kinds of scores and normalisers."""
-  rows, records = [], []
-  for summary in summaries:
-    games = summary.games
-    for method, estimate in summary.metrics.items():
-      count = len(summary.scores[method])
-      intervals = estimate.by_name(_AGGREGATES[: len(estimate.value)])
-      row = {
-        'method': method,
-        'score': summary.kind,
-        'normaliser': summary.normaliser,
-      }
-      cells = {name: _interval_text(*i) for name, i in intervals.items()}
-      if above := intervals.get(aggregates.GAMES_ABOVE):
-        cells[aggregates.GAMES_ABOVE] = f'{above[0]:.0f} of {len(games)}'
-      rows.append(row | {'runs x games': f'{count} x {len(games)}'} | cells)
-      for metric, (value, low, high) in intervals.items():
-        records.append(
-          {
-            **row,
-            'metric': metric,
-            'value': value,
-            'low': low,
-            'high': high,
-            'runs': count,
-            'games': len(games),
-            'names_of_games': ' '.join(games),
-          }
-        )
-  header = ['method', 'score', 'normaliser', 'runs x games', *_AGGREGATES]
-  text = pd.DataFrame(rows, columns=header, dtype=object).fillna('')
+def aggregates_data(summaries: list[Summary]) -> Table:
+  """Returns the data of all aggregates."""
+  records = [
+    {
+      'method': method,
+      'score': summary.kind,
+      'normaliser': summary.normaliser,
+      'metric': metric,
+      **dict(zip(('value', 'low', 'high'), interval, strict=True)),
+      'runs': len(summary.scores[method]),
+      'games': len(summary.games),
+      'names_of_games': ' '.join(summary.games),
+    }
+    for summary in summaries
+    for method, intervals in intervals_of(summary).items()
+    for metric, interval in intervals.items()
+  ]
+  return Table('aggregates', '', pd.DataFrame(), records)
+
+
+def intervals_of(summary: Summary) -> dict[str, dict[str, Interval]]:
+  """Returns the aggregates of each method, `{method: {metric: interval}}`."""
+  return {
+    method: estimate.by_name(_AGGREGATES[: len(estimate.value)])
+    for method, estimate in summary.metrics.items()
+  }
+
+
+def are_best(intervals: pd.Series, lowest: bool = False) -> pd.Series:
+  """Returns which intervals overlap with that of the best value; none if all do.
+
+  Args:
+    intervals: Values and the ends of their intervals; NaN for a missing one.
+    lowest: Whether low values are good.
+  """
+  found = [i if isinstance(i, tuple) else (None,) * 3 for i in intervals]
+  value, *ends = (-1 if lowest else 1) * np.array(found, float).T
+  low, high = np.sort(np.where(np.isnan(ends), value, ends), axis=0)
+  are = high >= low[np.nanargmax(value)]
+  are &= are.sum() < np.isfinite(value).sum()
+  return pd.Series(are, intervals.index)
+
+
+def aggregates_table(summary: Summary) -> Table:
+  """Returns the table of aggregates of a summary."""
+  intervals = pd.DataFrame(intervals_of(summary)).T
+  bold = intervals.apply(lambda c: are_best(c, c.name == 'Optimality gap'))
+  text = intervals.map(lambda interval: interval_text(*interval))
+  if (above := aggregates.GAMES_ABOVE) in text:
+    text[above] = intervals[above].map(lambda interval: f'{interval[0]:.0f}')
   caption = (
-    'Normalised scores over the games that all methods have (95 % stratified '
-    'bootstrap intervals).'
+    f'{summary.kind.capitalize()} scores, normalised by the '
+    f'{normalisation.reference_name(summary.normaliser)}, over {summary.sample} (95 % '
+    'stratified bootstrap intervals).'
   )
-  return Table('aggregates', caption, text, records)
+  name = f'aggregates_{summary.kind}_{summary.normaliser}'
+  text = text.rename_axis('method').reset_index()
+  return Table(name, caption, text, [], bold.reset_index(drop=True))
 
 
 def _score_record(
@@ -266,11 +309,13 @@ def _estimate_means(by_game: dict[str, list[float]]) -> dict[str, tuple]:
   return estimates
 
 
-def _interval_text(value: float, low: float | None, high: float | None) -> str:
+def interval_text(
+  value: float, low: float | None, high: float | None, between: str = ', '
+) -> str:
   """Returns `1.2 (0.9, 1.5)`, or `1.2` without an interval."""
   if low is None:
     return format_number(value)
-  ends = f'{format_number(low)}, {format_number(high)}'
+  ends = between.join(map(format_number, (low, high)))
   return f'{format_number(value)} ({ends})'
 
 
@@ -278,6 +323,7 @@ def format_number(value) -> str:
   """Returns a float in three digits, or text and integers unchanged."""
   if isinstance(value, str | int):
     return str(value)
+  value = round(value, 2) or 0.0  # Not -0.00.
   if abs(value) >= 100:
     return f'{value:.0f}'
   return f'{value:.1f}' if abs(value) >= 10 else f'{value:.2f}'

@@ -39,7 +39,7 @@ def run(tmp_path, capsys, monkeypatch):
   def write(plot, directory, name):
     del plot
     pathlib.Path(directory, f'{name}.png').touch()
-    return b''
+    return '<svg></svg>'
 
   def make(*arguments):
     monkeypatch.setattr(plots, 'write', write)
@@ -161,16 +161,40 @@ def test_the_tables_agree(many_runs):
 
 
 def test_the_page_needs_no_other_file(many_runs):
-  _, out = many_runs
+  """It begins with the answer, and ends with what the answer rests on."""
+  text, out = many_runs
   page = (out / 'index.html').read_text()
-  count = len(list((out / 'plots').glob('*.png')))
-  assert (
-    page.count('<img') == page.count('src="data:image/png;base64,') == count
+  assert page.count('<svg') == len(list((out / 'plots').glob('*.png')))
+  assert not re.search(r'(src|href)="[^#]|url\((?!#)|@import', page)
+  assert 'currentColor' in page and ': #000000' not in page
+  answer = re.search(r'class="answer">(.+?)</p>', page)[1]
+  assert answer.replace('\N{MINUS SIGN}', '-') in text
+  assert 'REM scores highest, ' in answer and ' runs of Pong' in answer
+  assert 'more than DQN (Adam)' in answer
+  headings = re.findall('<h2>(.+?)</h2>', page)
+  *first, methods, notes, _, _, last = headings
+  assert first == ['Learning curves', 'Scores', 'Aggregates']
+  assert (methods, notes, last) == ('Methods', 'Notes', 'Reference scores')
+  assert page.index(answer) < page.index('<h2>')
+
+
+def test_a_paper_gets_tables_and_a_paragraph(many_runs):
+  _, out = many_runs
+  aggregated, scores, text = (
+    (out / f'{name}.tex').read_text()
+    for name in ('aggregates_final_dqn_final', 'scores_final', 'methods')
   )
-  assert 'http' not in re.sub(r'base64,[^"]*', '', page)
-  assert 'under way' in page and 'IQM' in page
-  assert r'\toprule' in (out / 'aggregates.tex').read_text()
-  assert 'Read this first' in page and 'Left out' in page
+  assert r'\toprule' in aggregated and r'95~\%' in aggregated
+  assert r'\label{tab:aggregates_final_dqn_final}' in aggregated
+  assert re.findall(r'^(.+?) & .*textbf', scores, re.M) == ['REM']
+  assert '$-$20.2' in scores
+  assert '**' in (out / 'scores_final.md').read_text()
+  for part in (
+    'seeds unknown, 1 and 2',
+    'epsilon unknown and 0.001',
+    '200 samples',
+  ):
+    assert part in text
 
 
 def test_plots(many_runs):
@@ -184,7 +208,9 @@ def test_plots(many_runs):
     *('improvement_final_dqn_final', 'improvement_best_dqn_best'),
   }
   for path in (out / 'plots').glob('*.png'):
-    pixels = np.asarray(Image.open(path).convert('L'))
+    image = Image.open(path)
+    assert image.width == 1100  # All have the width of a text.
+    pixels = np.asarray(image.convert('L'))
     assert pixels.std() > 5 and min(pixels.shape) > 150  # Something is drawn.
     assert pixels[[0, -1]].min() > 250  # Nothing touches the edges.
     assert pixels[:, [0, -1]].min() > 250

@@ -1,8 +1,12 @@
 """Cells of tables."""
 
-import pandas as pd
+import re
 
-from batch_rl.report import tables
+import numpy as np
+import pandas as pd
+import pytest
+
+from batch_rl.report import latex, tables
 
 
 def test_csv_has_integers_and_empty_cells(tmp_path):
@@ -36,3 +40,28 @@ def test_curves_have_a_column_for_each_of_the_diagnostics(compare, tmp_path):
   tables.curves_table(compared).write(str(tmp_path))
   written = pd.read_csv(tmp_path / 'curves.csv')
   assert written['srank'].fillna(-1).tolist() == [7, 6, -1, -1]
+
+
+@pytest.mark.parametrize(
+  ('intervals', 'lowest', 'best'),
+  [
+    ([(3, 2, 4), (2, 1, 2), (1, 0, 1.9)], False, [1, 1, 0]),
+    ([(3, 2, 4), (2, 1, 2), (1, 0, 1)], True, [0, 1, 1]),
+    ([(3, None, None), np.nan, (1, 0, 1.9)], False, [1, 0, 0]),
+    ([(3, 2, 4), (2, 1, 2)], False, [0, 0]),  # Bold would say nothing.
+  ],
+)
+def test_methods_with_overlapping_intervals_are_best(intervals, lowest, best):
+  assert tables.are_best(pd.Series(intervals), lowest).tolist() == best
+
+
+def test_large_tables_continue_on_another_page(tmp_path):
+  """A name at the start of a row is no option of the line break before it."""
+  cells = pd.DataFrame({f'm{i}': ['-1.5 (-2.5, -0.5)'] * 70 for i in range(9)})
+  cells.insert(0, 'game', '[x] & a|b')
+  latex.write(tables.Table('t', '5 %', cells, []), str(tmp_path))
+  text = (tmp_path / 't.tex').read_text()
+  labels = re.findall(r'label{(.+)}', text)
+  assert labels == ['tab:t', *(f'tab:t-{i}' for i in range(2, 5))]
+  assert text.count('$-$1.5 ($-$2.5, $-$0.5)') == 9 * 70
+  assert text.count(r'\n{[}x] \& a\textbar{}b &'.replace(r'\n', '\n')) == 140
