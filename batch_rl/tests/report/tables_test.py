@@ -56,7 +56,6 @@ def test_methods_with_overlapping_intervals_are_best(intervals, lowest, best):
 
 
 def test_large_tables_continue_on_another_page(tmp_path):
-  """A name at the start of a row is no option of the line break before it."""
   cells = pd.DataFrame({f'm{i}': ['-1.5 (-2.5, -0.5)'] * 70 for i in range(9)})
   cells.insert(0, 'game', '[x] & a|b')
   latex.write(tables.Table('t', '5 %', cells, []), str(tmp_path))
