@@ -92,6 +92,10 @@ SWEEP = [
   'submitit>=1.5.4',  # earlier ones import pkg_resources, which setuptools dropped
 ]
 
+# Loggers of runs; seen to work: 0.31 and 3.17. MLflow 3 has the current API of runs.
+WANDB = ['wandb>=0.20']
+MLFLOW = ['mlflow>=3']
+
 # `make docs`. Equations become MathML, which browsers draw without a script.
 DOCS = ['mkdocs-material>=9.7', 'mkdocstrings[python]>=1', 'l2m4m>=1.0.4']
 
@@ -106,6 +110,8 @@ EXTRAS = {
   # Many runs on this machine, a cluster, or SLURM.
   'sweep': SWEEP,
   'fetch': FETCH,
+  'wandb': WANDB,
+  'mlflow': MLFLOW,
   # `batch_rl.dataset.torch`; seen to work: 2.13.
   'torch': ['torch>=2.13'],
   'docs': DOCS,

@@ -1,7 +1,11 @@
 """An installed package is complete."""
 
+import ast
+import importlib.metadata
 import os
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -62,3 +66,28 @@ print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
   )
   file = tmp_path / 'site/batch_rl/runs/gin_files.py'
   assert printed.split() == [str(file), '1000']
+
+
+# Of some formats and frameworks: extras have them, or the user. llvmlite and urllib3
+# come with numba and requests.
+OPTIONAL = {
+  *('torch', 'jax', 'tensorflow', 'tensorflow_datasets', 'gin'),
+  *('minari', 'h5py', 'ale_py', 'gymnasium', 'llvmlite', 'urllib3'),
+}
+
+
+def test_data_only_requires_what_the_data_import():
+  lines = runpy.run_path(str(ROOT / 'setup.py'))['DATA']
+  declared = {re.match(r'[\w-]+', line)[0] for line in lines}
+  providers = importlib.metadata.packages_distributions()
+  providers['google'] = ['protobuf']
+  for path in (ROOT / 'batch_rl').glob('[du]*/**/*.py'):  # dataset, utils
+    for node in ast.walk(ast.parse(path.read_text())):
+      names = [a.name for a in getattr(node, 'names', ()) if a.name]
+      if isinstance(node, ast.ImportFrom):
+        names = [node.module]
+      elif not isinstance(node, ast.Import):
+        continue
+      for name in {n.split('.')[0] for n in names} - OPTIONAL - {'batch_rl'}:
+        found = {d.replace('_', '-') for d in providers.get(name, ())}
+        assert name in sys.stdlib_module_names or found & declared, (path, name)
