@@ -83,11 +83,15 @@ def test_data_only_requires_what_the_data_import():
   providers['google'] = ['protobuf']
   for path in (ROOT / 'batch_rl').glob('[du]*/**/*.py'):  # dataset, utils
     for node in ast.walk(ast.parse(path.read_text())):
-      names = [a.name for a in getattr(node, 'names', ()) if a.name]
-      if isinstance(node, ast.ImportFrom):
+      names = []
+      if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom):
         names = [node.module]
-      elif not isinstance(node, ast.Import):
-        continue
-      for name in {n.split('.')[0] for n in names} - OPTIONAL - {'batch_rl'}:
-        found = {d.replace('_', '-') for d in providers.get(name, ())}
-        assert name in sys.stdlib_module_names or found & declared, (path, name)
+      for name in names:
+        top, *own = name.split('.')[:2]
+        if top == 'batch_rl':
+          assert own in ([], ['dataset'], ['utils'], ['atari']), (path, name)
+        elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
+          found = {d.replace('_', '-') for d in providers.get(top, ())}
+          assert found & declared, f'DATA in setup.py lacks {name} of {path}'
