@@ -66,7 +66,7 @@ class MlflowLogger:
     self._mlflow.end_run('FINISHED' if completed else 'KILLED')
 
 
-_LOGGERS = {'wandb': WandbLogger, 'mlflow': MlflowLogger}
+_LOGGERS: dict[str, Any] = {'wandb': WandbLogger, 'mlflow': MlflowLogger}
 
 
 def main() -> None:
