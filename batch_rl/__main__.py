@@ -57,7 +57,13 @@ def main() -> int:
     if sys.path[0] == os.path.dirname(os.path.realpath(sys.argv[0])):
       sys.path[0] = os.getcwd()
     sys.argv[1:] = arguments
-    runpy.run_module(COMMANDS[name][0], run_name='__main__', alter_sys=True)
+    try:
+      runpy.run_module(COMMANDS[name][0], run_name='__main__', alter_sys=True)
+    except ImportError as error:
+      if getattr(error.__cause__, 'name', None) != 'batch_rl':
+        raise
+      print(f'batch-rl: error: {error.__cause__}', file=sys.stderr)
+      return 2
   return 0
 
 

@@ -40,10 +40,18 @@ def activate() -> None:
   """Installs the fixes; idempotent.
 
   Raises:
-    ImportError: If TensorFlow has already bound `tf.keras` to Keras 3.
+    ImportError: If Dopamine is not installed, or TensorFlow has already bound `tf.keras`
+      to Keras 3.
   """
   if any(isinstance(finder, _ImportHooks) for finder in sys.meta_path):
     return
+  if importlib.util.find_spec('dopamine') is None:
+    # With this name, `python -m` shows the message without a traceback.
+    raise ImportError(
+      'this part of batch_rl needs TensorFlow and Dopamine, which data_only leaves '
+      'out: run `pip install .` in the clone.',
+      name='batch_rl',
+    )
   _use_legacy_keras()
   _reuse_memory()
   _silence_start_up()

@@ -14,6 +14,7 @@ python -m batch_rl.dataset export $DATA_DIR/Pong/1 datasets/pong-v0 --format min
 python -m batch_rl.dataset export stores/Pong-1 $DATA_DIR/Pong/1 --format shards
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   Args:
     arguments: Command line without the program's name; None for `sys.argv`.
   """
-  dopamine_compat.activate()  # some commands import TensorFlow
+  with contextlib.suppress(ImportError):  # data_only has no TensorFlow
+    dopamine_compat.activate()  # some commands import it
   parser = console.Parser(
     prog='python -m batch_rl.dataset', description='Tools for logged data.'
   )

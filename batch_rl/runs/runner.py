@@ -18,6 +18,7 @@ from batch_rl.runs import (
   progress,
   run_record,
 )
+from batch_rl.runs.loggers import feed
 from batch_rl.utils import files, seeding
 from batch_rl.utils.user_code import gin_signatures
 
@@ -38,10 +39,12 @@ class RecordedRunner(run_experiment.Runner):
       and convolutions to TF32, with a mantissa of 10 bits instead of 23. It holds for
       the whole process. The default is float32, as in the papers, whereas TensorFlow's
       is TF32. Other devices always compute in float32.
+    loggers: Loggers of TensorBoard's scalars: 'wandb', 'mlflow', or a class of the user
+      as 'my_module.MyLogger' with the methods of `loggers.__main__.WandbLogger`.
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: If the environment lacks something, or the run was in another one, with
+    ValueError: If a logger is not installed, the environment lacks something, or the run was in another one, with
       another `tensor_float_32` or, without a `record`, with other settings.
   """
 
@@ -53,8 +56,11 @@ class RecordedRunner(run_experiment.Runner):
     record=None,
     accept_changes=False,
     tensor_float_32=False,
+    loggers=(),
     **kwargs,
   ):
+    feed.check(loggers)
+    self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(
@@ -225,7 +231,21 @@ class RecordedRunner(run_experiment.Runner):
     # Otherwise nothing was trained with the changes.
     if not (is_done and self._accept_changes):
       run_record.write(self._base_dir, self.record)
-    with interruption.listen() as self._interruption:
+    bound = run_record.bindings(self.record.get('gin_config', ''))
+    run = {
+      'id': self.record['run_id'],
+      'name': self._base_dir,
+      'config': {
+        'agent': type(self._agent).__name__,
+        'seed': self._seed,
+        **bound,
+      },
+    }
+    names = () if is_done else self._loggers
+    with (
+      feed.running(names, self._summary_writer, run),
+      interruption.listen() as self._interruption,
+    ):
       for iteration in range(self._start_iteration, self._num_iterations):
         self._begin_iteration(iteration)
         statistics = self._run_one_iteration(iteration)

@@ -1,7 +1,11 @@
 """An installed package is complete."""
 
+import ast
+import importlib.metadata
 import os
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -62,3 +66,32 @@ print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
   )
   file = tmp_path / 'site/batch_rl/runs/gin_files.py'
   assert printed.split() == [str(file), '1000']
+
+
+# Of some formats and frameworks: extras have them, or the user. llvmlite and urllib3
+# come with numba and requests.
+OPTIONAL = {
+  *('torch', 'jax', 'tensorflow', 'tensorflow_datasets', 'gin'),
+  *('minari', 'h5py', 'ale_py', 'gymnasium', 'llvmlite', 'urllib3'),
+}
+
+
+def test_data_only_requires_what_the_data_import():
+  lines = runpy.run_path(str(ROOT / 'setup.py'))['DATA']
+  declared = {re.match(r'[\w-]+', line)[0] for line in lines}
+  providers = importlib.metadata.packages_distributions()
+  providers['google'] = ['protobuf']
+  for path in (ROOT / 'batch_rl').glob('[du]*/**/*.py'):  # dataset, utils
+    for node in ast.walk(ast.parse(path.read_text())):
+      names = []
+      if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom):
+        names = [node.module]
+      for name in names:
+        top, *own = name.split('.')[:2]
+        if top == 'batch_rl':
+          assert own in ([], ['dataset'], ['utils'], ['atari']), (path, name)
+        elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
+          found = {d.replace('_', '-') for d in providers.get(top, ())}
+          assert found & declared, f'DATA in setup.py lacks {name} of {path}'

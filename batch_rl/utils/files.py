@@ -21,7 +21,13 @@ def remote_errors(
   path: str, kind: type[Exception] = ValueError, verb: str = 'read'
 ) -> Iterator[Any]:
   """Yields TensorFlow, and raises its errors as another kind, with the path."""
-  import tensorflow as tf
+  try:
+    import tensorflow as tf
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f'{path} is remote, which needs TensorFlow: choose a local path, or run '
+      '`pip install .` in the clone.'
+    ) from error
 
   try:
     yield tf

@@ -115,6 +115,7 @@ _TEXT = Setting(
   lambda value: isinstance(value, str) and bool(value.strip()),
 )
 _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
+_NAMES = dataclasses.replace(_LIST, text="a list, e.g. ['wandb']")
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
 _FUNCTION = Setting(
   'a class or function as @Name',
@@ -185,6 +186,7 @@ SETTINGS = {
   'evaluation_environments': _repetition(_integer(1, 10_000), RUNNER),
   'probe_size': _running(_integer(0, 100_000), RUNNER),  # transitions
   'log_every_n': _running(_COUNT, RUNNER),
+  'loggers': _running(_NAMES, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
   'create_environment_fn': _FUNCTION,

@@ -1,0 +1,1 @@
+"""Loggers beside TensorBoard: Weights & Biases, MLflow, or the user's own."""
