@@ -34,6 +34,7 @@ import sys
 import tempfile
 import types
 import warnings
+from typing import Any
 
 
 def activate() -> None:
@@ -130,7 +131,7 @@ def _hand_arrays_over():
   yield
   import numpy as np
 
-  module = sys.modules['tensorflow.python.util.numpy_compat']
+  module: Any = sys.modules['tensorflow.python.util.numpy_compat']
   convert = module.np_asarray
 
   @functools.wraps(convert)
@@ -192,7 +193,7 @@ def _use_our_atari():
   yield
   from batch_rl.atari import environment
 
-  atari_lib = sys.modules['dopamine.discrete_domains.atari_lib']
+  atari_lib: Any = sys.modules['dopamine.discrete_domains.atari_lib']
   atari_lib.gym = environment.GymWithRomSets(atari_lib.gym)
 
 
@@ -258,13 +259,14 @@ class _ImportHooks(importlib.abc.MetaPathFinder):
     specs = (finder.find_spec(name, path, target) for finder in others)
     spec = next(filter(None, specs), None)
     if spec is not None and spec.loader is not None:
-      execute = spec.loader.exec_module
+      loader: Any = spec.loader
+      execute = loader.exec_module
 
       def execute_fixed(module):
         with _AROUND_IMPORT[name]():
           execute(module)
 
-      spec.loader.exec_module = execute_fixed
+      loader.exec_module = execute_fixed
     return spec
 
 

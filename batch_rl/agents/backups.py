@@ -12,6 +12,11 @@ import tensorflow as tf
 
 from batch_rl.agents import heads, policies
 
+__all__ = [
+  'Backup', 'Double', 'LoggedAction', 'Max', 'MonteCarlo', 'Munchausen', 'Policy',
+  'next_outputs',
+]  # fmt: skip
+
 
 class Backup:
   """Base of the backups.

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
+__all__ = ['Head', 'Returns', 'Scalar', 'huber', 'select_actions']
+
 Network = Callable[..., tf.keras.Model]
 
 
@@ -172,7 +174,8 @@ def signature_of(network: Network) -> inspect.Signature:
   if isinstance(network, type):
     # Python 3.10 returns the signature of `Model.__new__` for a Keras class that
     # inherits its constructor.
-    network = types.MethodType(network.__init__, network)
+    constructor = inspect.getattr_static(network, '__init__')
+    network = types.MethodType(constructor, network)
   return inspect.signature(network)
 
 

@@ -11,7 +11,7 @@ import pickle
 import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,8 +23,13 @@ from batch_rl.agents.batch import Batch
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
 
+if TYPE_CHECKING:
+  DopamineAgent = dqn_agent.DQNAgent  # which a mixin precedes
+else:
+  DopamineAgent = object
 
-class LossAgent(gin_signatures.ForwardedParameters):
+
+class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   """Mixin for a Dopamine agent that defines `loss(batch)`.
 
   It precedes Dopamine's agent among the base classes. An agent without `loss`, or with
@@ -54,7 +59,13 @@ class LossAgent(gin_signatures.ForwardedParameters):
   uses_target = True
   estimates_returns = True
 
-  def __init__(self, *args, seed=None, display_name=None, **kwargs):
+  def __init__(
+    self,
+    *args: Any,
+    seed: int | None = None,
+    display_name: str | None = None,
+    **kwargs: Any,
+  ):
     if display_name is not None:
       self.display_name = display_name
     # Renaming this key would change the results of REM.
@@ -142,7 +153,7 @@ class LossAgent(gin_signatures.ForwardedParameters):
       self.targets[name] = copy
       self.target_outputs(name, self.state_ph)
 
-  def network_outputs(self, name: str, states: tf.Tensor, *inputs) -> Any:
+  def network_outputs(self, name: str, states: tf.Tensor, *inputs: Any) -> Any:
     """Returns a network's outputs; computed once an update for each tensor.
 
     Args:
@@ -152,15 +163,15 @@ class LossAgent(gin_signatures.ForwardedParameters):
     """
     return self._call(self.networks, name, states, *inputs)[0]
 
-  def target_outputs(self, name: str, states: tf.Tensor, *inputs) -> Any:
+  def target_outputs(self, name: str, states: tf.Tensor, *inputs: Any) -> Any:
     """Returns the outputs of a network's target copy, like `network_outputs`."""
     return self._call(self.targets, name, states, *inputs)[0]
 
-  def online(self, states: tf.Tensor, *inputs) -> Any:
+  def online(self, states: tf.Tensor, *inputs: Any) -> Any:
     """Returns the online network's outputs; once an update for each tensor."""
     return self.network_outputs('online', states, *inputs)
 
-  def target(self, states: tf.Tensor, *inputs) -> Any:
+  def target(self, states: tf.Tensor, *inputs: Any) -> Any:
     """Returns the target network's outputs; once an update for each tensor."""
     return self.target_outputs('online', states, *inputs)
 
@@ -405,7 +416,9 @@ class LossAgent(gin_signatures.ForwardedParameters):
   def _build_networks(self):
     """Builds the networks, and `_q_argmax` by `choose_actions`."""
     build = super()._build_networks
-    if build.__func__ is not dqn_agent.DQNAgent._build_networks:
+    if (
+      getattr(build, '__func__', None) is not dqn_agent.DQNAgent._build_networks
+    ):
       # A Dopamine agent with networks and a policy of its own.
       build()
       self._register_networks()

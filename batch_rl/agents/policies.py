@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from batch_rl.agents import graph_checks
 
+__all__ = ['Constrained', 'Greedy', 'Named', 'Policy', 'Softmax', 'logits']
+
 
 class Policy:
   """Base of the policies; acts on the outputs of the online network."""

@@ -8,6 +8,8 @@ from typing import Any
 import gin
 import tensorflow as tf
 
+__all__ = ['CQL', 'DR3', 'Imitation', 'Term']
+
 
 class Term:
   """Base of the terms.

@@ -62,13 +62,13 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
 
   def __init__(
     self,
-    *args,
-    head=None,
-    backup=None,
-    terms=None,
-    policy=None,
-    dueling=False,
-    **kwargs,
+    *args: Any,
+    head: heads.Head | None = None,
+    backup: backups.Backup | None = None,
+    terms: Sequence[terms_lib.Term] | None = None,
+    policy: policies.Policy | None = None,
+    dueling: bool = False,
+    **kwargs: Any,
   ):
     self._is_dueling = dueling
     given = {'head': head, 'backup': backup, 'terms': terms, 'policy': policy}
@@ -76,10 +76,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    columns = [
-      name for part in (self.backup, *self.terms) for name in part.needs
-    ]
-    self.needs = tuple(dict.fromkeys([*self.needs, *columns]))
+    needs = [*self.needs, *self.backup.needs]
+    needs += [name for term in self.terms for name in term.needs]
+    self.needs = tuple(dict.fromkeys(needs))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 

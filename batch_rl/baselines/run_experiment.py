@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gin
@@ -86,10 +87,12 @@ class LoggedRunner(runner.RecordedRunner):
 
   def __init__(
     self,
-    base_dir,
-    create_agent_fn,
-    create_environment_fn=atari_lib.create_atari_environment,
-    **kwargs,
+    base_dir: str,
+    create_agent_fn: Callable[..., Any],
+    create_environment_fn: Callable[
+      [], Any
+    ] = atari_lib.create_atari_environment,
+    **kwargs: Any,
   ):
     super().__init__(
       base_dir,
@@ -164,7 +167,7 @@ class LoggedRunner(runner.RecordedRunner):
     return statistics.data_lists
 
   def _resume_iteration(self):
-    self._state = {
+    self._state: dict[str, Any] = {
       'phase': 'train',
       'steps': 0,
       'statistics': {},

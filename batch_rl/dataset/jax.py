@@ -15,6 +15,8 @@ from jax import numpy as jnp
 
 from batch_rl.dataset.sampling import batch_stream, sampler
 
+__all__ = ['DeviceBatches', 'SequenceBatch', 'TransitionBatch']
+
 
 @functools.partial(
   jax.tree_util.register_dataclass,

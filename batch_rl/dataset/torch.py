@@ -27,6 +27,10 @@ except ModuleNotFoundError as error:
     "batch_rl.dataset.torch needs PyTorch: pip install torch, or 'batch_rl[torch]'."
   ) from None
 
+__all__ = [
+  'SequenceBatch', 'SequenceDataset', 'TransitionBatch', 'TransitionDataset'
+]  # fmt: skip
+
 _MOST_WORKERS = 1024
 
 

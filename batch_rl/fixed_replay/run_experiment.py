@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gin
@@ -96,12 +97,14 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def __init__(
     self,
-    base_dir,
-    create_agent_fn,
-    create_environment_fn=atari_lib.create_atari_environment,
-    evaluation_environments=None,
-    probe_size=2048,
-    **kwargs,
+    base_dir: str,
+    create_agent_fn: Callable[..., Any],
+    create_environment_fn: Callable[
+      [], Any
+    ] = atari_lib.create_atari_environment,
+    evaluation_environments: int | None = None,
+    probe_size: int = 2048,
+    **kwargs: Any,
   ):
     self._evaluation_environments = evaluation_environments
     self._probe_size = probe_size
@@ -113,7 +116,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
       logging.warning(
         'The run has seed %d, but its agent is unseeded, so it cannot be repeated: let '
-        'create_agent_fn pass seed=batch_rl.utils.seeding.run_seed() to the agent.',
+        'create_agent_fn pass seed=batch_rl.fixed_replay.run_seed() to the agent.',
         self._seed,
       )
 
@@ -241,7 +244,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     mean = float(np.mean(returns)) if returns else math.nan
     if returns:
       statistics.append({'eval_average_return': mean})
-    found = {'diagnostics': self._diagnostics} if self._diagnostics else {}
+    found: Any = self._diagnostics and {'diagnostics': self._diagnostics}
     evaluations.write(
       self._base_dir,
       self._iteration,

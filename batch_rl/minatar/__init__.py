@@ -1,5 +1,13 @@
 """MinAtar (Young and Tian, 2019): five small games, a network, configs."""
 
-from batch_rl import dopamine_compat
+from typing import TYPE_CHECKING
 
+from batch_rl import dopamine_compat
+from batch_rl.utils import lazy_exports
+
+if TYPE_CHECKING:
+  from .environment import MinAtarEnvironment
+
+__all__ = ['MinAtarEnvironment']
+lazy_exports.install(__name__)
 dopamine_compat.activate()

@@ -3,7 +3,6 @@
 Names at the end are for code written for the 2020 API.
 """
 
-import operator
 from typing import Any, NamedTuple
 
 import gin
@@ -26,11 +25,18 @@ class MixedNetworkType(NamedTuple):
   unordered_q_heads: tf.Tensor
   q_values: tf.Tensor
 
-  q_networks = property(operator.attrgetter('q_heads'))
-  unordered_q_networks = property(operator.attrgetter('unordered_q_heads'))
+  @property
+  def q_networks(self) -> tf.Tensor:
+    """Another name of `q_heads`."""
+    return self.q_heads
+
+  @property
+  def unordered_q_networks(self) -> tf.Tensor:
+    """Another name of `unordered_q_heads`."""
+    return self.unordered_q_heads
 
 
-class _MixesAsIn2020:
+class _MixesAsIn2020(networks.KerasModel):
   """Mixin with the arguments of 2020, for networks with `q_heads`.
 
   Args:

@@ -125,7 +125,7 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     self._num_actions, self._num_taus = num_actions, num_taus
     self._embedding_dim = embedding_dim
     self._embedding: tf.keras.layers.Layer | None = None
-    self._taus: tf.Tensor | None = None
+    self._taus: tf.Tensor  # of the last call
     self._psi: tf.Tensor | None = None
     self._recorder = features.Recorder(self.q_network)
 
@@ -160,13 +160,15 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     self._embedding = tf.keras.layers.Dense(
       hidden.inputs.shape[1], activation='relu', name='embedding'
     )
-    hidden.layer.call = functools.partial(self._at_taus, hidden.layer.call)
+    hidden.layer.call = functools.partial(
+      self._at_taus, self._embedding, hidden.layer.call
+    )
 
   @tf.autograph.experimental.do_not_convert
-  def _at_taus(self, call, psi, *args, **kwargs):
+  def _at_taus(self, embed, call, psi, *args, **kwargs):
     """Calls the hidden layer with the rows psi(s) * phi(tau) of all levels."""
     self._psi = psi
     frequencies = math.pi * tf.range(self._embedding_dim, dtype=tf.float32)
-    phi = self._embedding(tf.cos(frequencies * self._taus[:, :, None]))
+    phi = embed(tf.cos(frequencies * self._taus[:, :, None]))
     rows = tf.reshape(psi[:, None, :] * phi, (-1, psi.shape[1]))
     return call(rows, *args, **kwargs)

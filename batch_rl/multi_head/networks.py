@@ -8,7 +8,6 @@ other parameters have defaults.
 """
 
 import math
-import operator
 from typing import Any, NamedTuple
 
 import gin
@@ -29,9 +28,14 @@ class MultiHeadNetworkType(NamedTuple):
   q_heads: tf.Tensor
   q_values: tf.Tensor
 
-  # Names of 2020.
-  q_networks = property(operator.attrgetter('q_heads'))
-  unordered_q_heads = unordered_q_networks = q_networks
+  @property
+  def q_networks(self) -> tf.Tensor:
+    """Name of 2020 for `q_heads`."""
+    return self.q_heads
+
+
+for _name in ('unordered_q_heads', 'unordered_q_networks'):  # also of 2020
+  setattr(MultiHeadNetworkType, _name, MultiHeadNetworkType.q_networks)
 
 
 class QuantileNetworkType(NamedTuple):
@@ -45,11 +49,16 @@ class QuantileNetworkType(NamedTuple):
   quantile_values: tf.Tensor
   q_values: tf.Tensor
 
-  # Name of 2020.
-  logits = property(operator.attrgetter('quantile_values'))
+  @property
+  def logits(self) -> tf.Tensor:
+    """Name of 2020 for `quantile_values`."""
+    return self.quantile_values
 
 
-class _SeveralOutputs:
+KerasModel: Any = object  # for type checkers a model, which the mixins precede
+
+
+class _SeveralOutputs(KerasModel):
   """Base of the mixins: gives a Q-network several outputs an action.
 
   A mixin precedes the network among the base classes: any Keras model with the

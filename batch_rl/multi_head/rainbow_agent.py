@@ -1,5 +1,7 @@
 """C51 (Bellemare et al., 2017): one-step Rainbow, uniform replay."""
 
+from typing import Any
+
 import tensorflow as tf
 from dopamine.tf.agents.rainbow import rainbow_agent
 
@@ -14,7 +16,7 @@ class RainbowAgent(value_agent.ValueAgent, rainbow_agent.RainbowAgent):
     ValueError: If another head is given, or `replay_scheme` is not 'uniform'.
   """
 
-  def __init__(self, *args, replay_scheme='uniform', **kwargs):
+  def __init__(self, *args: Any, replay_scheme: str = 'uniform', **kwargs: Any):
     self._check_replay_scheme(replay_scheme)
     super().__init__(*args, replay_scheme=replay_scheme, **kwargs)
 

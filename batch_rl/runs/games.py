@@ -153,7 +153,7 @@ def check_game(
 
 
 def check_actions(
-  actions: Iterable[int], num_actions: int, replay_data_dir: str
+  actions: Iterable[int], num_actions: int, replay_data_dir: str | None
 ) -> None:
   """Checks that an environment has the logged actions.
 

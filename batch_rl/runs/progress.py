@@ -113,7 +113,7 @@ class Bar(tqdm.tqdm):
     self._progress = progress
     self._about = dict(iteration=iteration, phase=phase, total=total, unit=unit)
     self._count: float = done
-    self._begun = self._last = (time.monotonic(), self._count)
+    self._begun = self._last = (time.monotonic(), float(done))
     self._is_closed = False
     interactive = sys.stderr.isatty()
     super().__init__(

@@ -101,10 +101,11 @@ def _check_fit(sweep):
 
 
 def _run(sweep, cells, watch):
-  task = ray.remote(
+  memory: Any = (sweep.memory_gb or 0) * 1e9 or None
+  task: Any = ray.remote(
     num_cpus=sweep.cpus,
     num_gpus=sweep.gpus,
-    memory=(sweep.memory_gb or 0) * 1e9 or None,
+    memory=memory,
     max_retries=sweep.retries,  # After the loss of a worker.
   )(cell_lib.run)
   waiting = {

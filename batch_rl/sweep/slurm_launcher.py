@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import submitit
 from submitit.core import utils as submitit_utils
@@ -182,7 +183,7 @@ def _jobs_in_queue(folder):
   required = json_schema.Required
   schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
-  queue = [
+  queue: list[tuple[Any, list[str]]] = [
     (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted
   ]

@@ -88,7 +88,7 @@ before = dict(os.environ), list(sys.meta_path)
 import batch_rl.dataset
 print((dict(os.environ), list(sys.meta_path)) == before, 'numpy' in sys.modules)
 import numpy as np
-from batch_rl.dataset import ReplayLog, sampler, store
+from batch_rl.dataset import ReplayLog, Sampler, store
 with ReplayLog('{tmp_path}', (4,), np.float64, 100, stack_size=1) as log:
   for step in range(30):
     log.add(np.full(4, step), step % 3, -0.5, step % 10 == 9)

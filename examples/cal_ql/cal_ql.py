@@ -3,11 +3,11 @@
 import gin
 import tensorflow as tf
 
-from batch_rl.fixed_replay.agents import quantile_agent
+from batch_rl.fixed_replay import FixedReplayQuantileAgent
 
 
 @gin.configurable
-class CalQLAgent(quantile_agent.FixedReplayQuantileAgent):
+class CalQLAgent(FixedReplayQuantileAgent):
   """CQL that does not push values below the returns that the data has reached.
 
   Args:

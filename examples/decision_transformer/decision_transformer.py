@@ -7,17 +7,15 @@ import argparse
 import functools
 import itertools
 import math
-import sys
 
 import numpy as np
 import torch
 import tqdm
 from torch import nn
 
-import batch_rl.dataset
+from batch_rl import dataset
 from batch_rl.dataset import torch as torch_data
-from batch_rl.minatar import environment
-from batch_rl.utils import programs
+from batch_rl.minatar import MinAtarEnvironment
 
 OPTIONS = dict(
   context=10,  # agent steps that the model sees; in the paper 30, in Pong 50
@@ -31,7 +29,6 @@ OPTIONS = dict(
   episodes=40,  # for each target return
   seed=1,
 )
-LEAST = dict(learning_rate=0, episodes=2, seed=0)  # 1 for the others
 
 
 class DecisionTransformer(nn.Module):
@@ -145,18 +142,10 @@ def main():
     about = dict(type=type(value), default=value, help=f'default: {value}')
     parser.add_argument(f'--{name}', **about)
   args = parser.parse_args()
-  for name, least in {**dict.fromkeys(OPTIONS, 1), **LEAST}.items():
-    if getattr(args, name) < least:
-      raise ValueError(f'{name}={getattr(args, name)} is less than {least}.')
-  if args.width % args.heads:
-    raise ValueError(
-      f'width={args.width} is no multiple of heads={args.heads}.'
-    )
   torch.manual_seed(args.seed)
-  run = batch_rl.dataset.open(args.directory)
+  run = dataset.open(args.directory)
   log = run.trajectories()
-  make = environment.MinAtarEnvironment
-  games = [make(log.game) for _ in range(args.episodes)]
+  games = [MinAtarEnvironment(log.game) for _ in range(args.episodes)]
   lengths, returns = np.array([(len(e.reward), e.logged_return) for e in log]).T
   model = DecisionTransformer(
     run.store.frame_shape[-1],
@@ -178,4 +167,4 @@ def main():
 
 
 if __name__ == '__main__':
-  sys.exit(programs.run(main))
+  main()

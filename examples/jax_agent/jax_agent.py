@@ -6,8 +6,8 @@ import sys
 
 from dopamine.jax.agents.dqn import dqn_agent
 
-from batch_rl.dataset import run_directories
-from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.dataset import find_runs
+from batch_rl.fixed_replay import FixedReplayBuffer
 
 
 class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
@@ -25,10 +25,8 @@ class OfflineJaxDQNAgent(dqn_agent.JaxDQNAgent):
 
 
 if __name__ == '__main__':
-  data_dir = run_directories.find_runs(sys.argv[1])[0].data_dir
-  replay = fixed_replay_buffer.FixedReplayBuffer(
-    data_dir, None, (84, 84), 4, 1_000_000, 32
-  )
+  data_dir = find_runs(sys.argv[1])[0].data_dir
+  replay = FixedReplayBuffer(data_dir, None, (84, 84), 4, 1_000_000, 32)
   agent = OfflineJaxDQNAgent(6, replay)  # Pong has six actions.
   for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000):
     agent._train_step()  # an agent step; an update every 4

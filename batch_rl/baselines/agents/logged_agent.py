@@ -1,10 +1,11 @@
 """Base of the online agents: a mixin that logs the experience of Dopamine agents."""
 
 import os
+from typing import Any
 
 import tensorflow as tf
 
-from batch_rl.agents import session_calls
+from batch_rl.agents import loss_agent, session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
 from batch_rl.dataset.shards import replay_log
 from batch_rl.runs import initial_weights
@@ -21,7 +22,9 @@ def log_directory(replay_log_dir: str) -> str:
   return os.path.join(replay_log_dir, 'replay_logs')
 
 
-class LoggedAgentMixin(gin_signatures.ForwardedParameters):
+class LoggedAgentMixin(
+  gin_signatures.ForwardedParameters, loss_agent.DopamineAgent
+):
   """Mixin that makes a Dopamine agent's replay memory also write a log.
 
   It precedes the agent among the base classes.
@@ -43,12 +46,12 @@ class LoggedAgentMixin(gin_signatures.ForwardedParameters):
 
   def __init__(
     self,
-    sess,
-    num_actions,
-    replay_log_dir,
-    seed=None,
-    init_checkpoint_dir=None,
-    **kwargs,
+    sess: tf.compat.v1.Session | None,
+    num_actions: int,
+    replay_log_dir: str,
+    seed: int | None = None,
+    init_checkpoint_dir: str | None = None,
+    **kwargs: Any,
   ):
     self._log_dir = log_directory(replay_log_dir)
     self._seed = seed

@@ -1,6 +1,8 @@
 """Agent that acts uniformly at random and logs its experience."""
 
 import inspect
+from collections.abc import Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -40,16 +42,16 @@ class RandomAgent(gin_signatures.ForwardedParameters):
 
   def __init__(
     self,
-    sess,
-    num_actions,
-    replay_log_dir,
-    observation_shape=dqn_agent.NATURE_DQN_OBSERVATION_SHAPE,
-    observation_dtype=dqn_agent.NATURE_DQN_DTYPE,
-    stack_size=dqn_agent.NATURE_DQN_STACK_SIZE,
-    shard_capacity=1_000_000,
-    summary_writer=None,
-    seed=None,
-    **unused,
+    sess: tf.compat.v1.Session | None,
+    num_actions: int,
+    replay_log_dir: str,
+    observation_shape: Sequence[int] = dqn_agent.NATURE_DQN_OBSERVATION_SHAPE,
+    observation_dtype: tf.DType = dqn_agent.NATURE_DQN_DTYPE,
+    stack_size: int = dqn_agent.NATURE_DQN_STACK_SIZE,
+    shard_capacity: int = 1_000_000,
+    summary_writer: Any = None,
+    seed: int | None = None,
+    **unused: Any,
   ):
     inspect.signature(dqn_agent.DQNAgent).bind_partial(**unused)  # their names
     self._sess = sess or tf.compat.v1.Session()
@@ -60,7 +62,8 @@ class RandomAgent(gin_signatures.ForwardedParameters):
       self.summary_writer = tf.compat.v1.summary.FileWriter(summary_writer)
     self.observation_shape = tuple(observation_shape)
     self.observation_dtype = observation_dtype
-    self._observation, self._action = None, 0
+    self._observation: Any = None
+    self._action = 0
     self._random = np.random.default_rng(seeding.derive(seed, 'exploration'))
     self.replay_log = replay_log.ReplayLog(
       logged_agent.log_directory(replay_log_dir),
@@ -74,20 +77,22 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     """Writes the last, partial shard. For code written for the 2020 API."""
     self.replay_log.close()
 
-  def begin_episode(self, observation) -> int:
+  def begin_episode(self, observation: np.ndarray) -> int:
     """Returns the first action of an episode."""
     return self._act(observation)
 
-  def step(self, reward, observation) -> int:
+  def step(self, reward: float, observation: np.ndarray) -> int:
     """Logs the last transition and returns the next action."""
     self._store(reward, terminal=False)
     return self._act(observation)
 
-  def end_episode(self, reward) -> None:
+  def end_episode(self, reward: float) -> None:
     """Logs the end of an episode."""
     self._store(reward, terminal=True)
 
-  def bundle_and_checkpoint(self, checkpoint_dir, iteration_number) -> dict:
+  def bundle_and_checkpoint(
+    self, checkpoint_dir: str, iteration_number: int
+  ) -> dict[str, Any]:
     """Checkpoints the log; returns the states of generator and episode."""
     logged_replay_buffer.save_log(
       self.replay_log, checkpoint_dir, iteration_number
@@ -97,7 +102,9 @@ class RandomAgent(gin_signatures.ForwardedParameters):
       'episode': (self._observation, self._action),
     }
 
-  def unbundle(self, checkpoint_dir, iteration_number, bundle) -> bool:
+  def unbundle(
+    self, checkpoint_dir: str, iteration_number: int, bundle: dict | None
+  ) -> bool:
     """Restores a checkpoint; returns False if there is none."""
     if bundle is None:
       return False

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import gin
 import numpy as np
@@ -339,23 +340,23 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
 
   def __init__(
     self,
-    log_dir,
-    observation_shape,
-    stack_size,
-    use_staging=False,
-    replay_capacity=1_000_000,
-    batch_size=32,
-    update_horizon=1,
-    gamma=0.99,
+    log_dir: str,
+    observation_shape: tuple[int, ...],
+    stack_size: int,
+    use_staging: bool = False,
+    replay_capacity: int = 1_000_000,
+    batch_size: int = 32,
+    update_horizon: int = 1,
+    gamma: float = 0.99,
     *,
-    observation_dtype=np.uint8,
-    shard_capacity=None,
-    offline_dir=None,
-    offline_fraction=0.0,
-    offline_subset=None,
-    offline_cache_dir=None,
-    seed=None,
-    **kwargs,
+    observation_dtype: Any = np.uint8,
+    shard_capacity: int | None = None,
+    offline_dir: str | None = None,
+    offline_fraction: float = 0.0,
+    offline_subset: str | None = None,
+    offline_cache_dir: str | None = None,
+    seed: int | None = None,
+    **kwargs: Any,
   ):
     if offline_fraction:
       kwargs['offline'] = _offline_rows(

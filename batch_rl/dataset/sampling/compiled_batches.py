@@ -206,7 +206,7 @@ class CompiledBatches:
       windows = arrays[i] if frames and not is_stacked else None
       stacks = tuple(arrays[i]) if is_stacked else None
       small = [column[part] for column in columns]
-      batch = Batch(*small, stack_size, windows, stacks)
+      batch = Batch._make([*small, stack_size, windows, stacks])
       stacks_late = frames == 'stacks' and not is_stacked
       made.append(batch.stacked() if stacks_late else batch)
     return made

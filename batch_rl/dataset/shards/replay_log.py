@@ -103,7 +103,7 @@ class ReplayLog:
     self,
     directory: str,
     observation_shape: tuple[int, ...],
-    observation_dtype,
+    observation_dtype: Any,
     shard_capacity: int = 1_000_000,
     stack_size: int = 4,
     update_horizon: int = 1,
@@ -153,12 +153,12 @@ class ReplayLog:
     check_log_directory(self.directory, self.metadata.get('run_id'))
     return self
 
-  def __exit__(self, kind, error, traceback) -> None:
+  def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
     self.close()
 
   def add(
     self,
-    observation,
+    observation: Any,
     action: int,
     reward: float,
     terminal: bool,

@@ -114,10 +114,11 @@ class PackedRun(frame_blocks.RunFrames):
   def _open_shard(self, suffix):
     """Returns a shard's small columns, and the shard if it is packed already."""
     try:
-      if self._is_converted:
-        packed = self._directory.open(suffix)
-      else:
-        packed = self._directory and self._directory.find(suffix, self.data_dir)
+      directory, packed = self._directory, None
+      if directory is not None and self._is_converted:
+        packed = directory.open(suffix)
+      elif directory is not None:
+        packed = directory.find(suffix, self.data_dir)
       columns = (
         packed.columns if packed else packed_columns.read(self.data_dir, suffix)
       )

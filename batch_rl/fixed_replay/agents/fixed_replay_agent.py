@@ -80,15 +80,15 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
 
   def __init__(
     self,
-    sess,
-    num_actions,
-    replay_data_dir,
-    replay_suffix=None,
-    init_checkpoint_dir=None,
-    updates_per_run=50,
-    jit_compile=False,
-    seed=None,
-    **kwargs,
+    sess: tf.compat.v1.Session | None,
+    num_actions: int,
+    replay_data_dir: str | None,
+    replay_suffix: int | None = None,
+    init_checkpoint_dir: str | None = None,
+    updates_per_run: int = 50,
+    jit_compile: bool = False,
+    seed: int | None = None,
+    **kwargs: Any,
   ):
     if not _has_data:
       replay_data_dir = init_checkpoint_dir = None
@@ -139,7 +139,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       is_due = self.training_steps % self.update_period == 0
       if self._loop is not None and is_due and not own_step:
         left = end - self.training_steps
-        yield from self._run_loop(min(left, self.steps_per_run))
+        yield from self._run_loop(self._loop, min(left, self.steps_per_run))
       elif (loss := self._train_step()) is not None:
         yield loss
 
@@ -150,7 +150,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       and step % self.summary_writing_frequency == 0
     )
 
-  def _run_loop(self, count):
+  def _run_loop(self, loop, count):
     """Trains for agent steps, the first with an update, in one `session.run`.
 
     Returns:
@@ -161,7 +161,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self.training_steps + count,
     )
     with self._one_line_errors():
-      scalars, waited = self._loop.run(self._sess, start, count)
+      scalars, waited = loop.run(self._sess, start, count)
     self.seconds_waited += waited
     steps = range(start, start + count, self.update_period)
     for step, values in zip(steps, scalars.tolist(), strict=True):
@@ -198,7 +198,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     step, loss = self.training_steps, None
     is_due = step % self.update_period == 0
     if self._loop is not None and is_due:
-      (loss,) = self._run_loop(1)
+      (loss,) = self._run_loop(self._loop, 1)
       return loss
     if is_due:
       loss = self._update_by_train_op()

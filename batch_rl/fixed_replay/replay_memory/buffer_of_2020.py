@@ -42,6 +42,12 @@ class BufferOf2020:
   _assigned_count: np.ndarray | None = None
   # StoreReplay, LoadedBuffers, or the error of a missing shard.
   _source: Any = None
+  _data_dir: str
+  _skip_damaged: bool
+  _store: store_lib.Store | None
+  _seed: int | None
+  _load_replay_buffers: Callable[[int | None], None]
+  _check_uncompressed: Callable[[], None]
 
   def _get_checkpoint_suffixes(self, start=0, end=None):
     """Returns the shard numbers at positions [start, end), ascending.
@@ -161,11 +167,11 @@ class BufferOf2020:
   def add_count(self, count: np.ndarray) -> None:
     self._assigned_count = count
 
-  def add(self, *args, **kwargs) -> None:
+  def add(self, *args: Any, **kwargs: Any) -> None:
     """Does nothing, since the data never changes."""
 
-  def save(self, *args, **kwargs) -> None:
+  def save(self, *args: Any, **kwargs: Any) -> None:
     """Does nothing, since the data never changes."""
 
-  def load(self, *args, **kwargs) -> None:
+  def load(self, *args: Any, **kwargs: Any) -> None:
     """Does nothing, since the data never changes."""

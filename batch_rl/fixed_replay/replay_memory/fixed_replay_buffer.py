@@ -2,7 +2,7 @@
 
 import inspect
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
@@ -73,20 +73,20 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   def __init__(
     self,
-    data_dir,
-    replay_suffix,
-    *args,
-    replay_file_start_index=0,
-    replay_file_end_index=None,
-    num_buffers=None,
-    subset=None,
-    cache_dir=None,
-    preload=False,
-    skip_damaged=False,
-    seed=None,
-    check_raw_frames=None,
-    columns=(),
-    **kwargs,
+    data_dir: str,
+    replay_suffix: int | None,
+    *args: Any,
+    replay_file_start_index: int = 0,
+    replay_file_end_index: int | None = None,
+    num_buffers: int | None = None,
+    subset: str | None = None,
+    cache_dir: str | None = None,
+    preload: bool = False,
+    skip_damaged: bool = False,
+    seed: int | None = None,
+    check_raw_frames: Callable[[int], None] | None = None,
+    columns: Sequence[str] = (),
+    **kwargs: Any,
   ):
     self._args = args
     self._kwargs = kwargs
@@ -239,13 +239,14 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     of the store.
     """
     with self._opening:  # Subclasses load shards in parallel.
-      if self._store is None or suffix not in self._store.requested:
+      store = self._store
+      if store is None or suffix not in store.requested:
         if suffix not in self._all_suffixes():
           return None
-        self._open_store(sorted({suffix, *self._replay_indices}))
-        self._store.start([suffix])
+        store = self._open_store(sorted({suffix, *self._replay_indices})).store
+        store.start([suffix])
     return shard_replay_buffer.ShardReplayBuffer(
-      self._store, suffix, *self._args, **self._kwargs
+      store, suffix, *self._args, **self._kwargs
     )
 
   def _use(self, suffixes: list[int], stored: list[int]) -> None:
@@ -278,20 +279,21 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     self._backend = self._source_of(memories, suffixes)
 
   def _use_store(self, suffixes, stored):
-    if self._store is None or not set(stored) <= set(self._store.requested):
+    packed = self._packed
+    if packed is None or not set(stored) <= set(packed.store.requested):
       if suffixes[0] not in self._all_suffixes():
         raise self._missing(suffixes[0])
-      self._open_store(stored)
+      packed = self._open_store(stored)
       if self._check_raw_frames is not None:
-        self._check_raw_frames(self._packed.sampler.num_selected(suffixes))
-      self._store.start(suffixes)
-    self._backend = self._packed
+        self._check_raw_frames(packed.sampler.num_selected(suffixes))
+      packed.store.start(suffixes)
+    self._backend = packed
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
-      self._backend.wait(self._store.suffixes)
-    self._backend.use(suffixes)
+      packed.wait(packed.store.suffixes)
+    packed.use(suffixes)
 
-  def _open_store(self, suffixes):
+  def _open_store(self, suffixes: Sequence[int]) -> store_replay.StoreReplay:
     if self._store is not None:
       self._store.close()  # It may still be packing shards.
     constructor = circular_replay_buffer.OutOfGraphReplayBuffer.__init__
@@ -334,7 +336,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         f'{directory} holds observations of shape {logged[0]} {logged[1]}, '
         f'the agent expects {expected[0]} {expected[1]}.'
       )
-    self._packed = store_replay.StoreReplay(
+    packed = self._packed = store_replay.StoreReplay(
       store,
       sampler_lib.Sampler(
         store,
@@ -346,6 +348,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       ),
       self._load_buffer,
     )
+    return packed
 
   # --- description of the data ------------------------------------------------
 

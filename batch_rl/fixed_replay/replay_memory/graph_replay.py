@@ -141,24 +141,24 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
 
   def __init__(
     self,
-    data_dir,
-    replay_suffix,
-    observation_shape,
-    stack_size,
-    use_staging=False,
-    replay_capacity=1_000_000,
-    batch_size=32,
-    update_horizon=1,
-    gamma=0.99,
+    data_dir: str,
+    replay_suffix: int | None,
+    observation_shape: tuple[int, ...],
+    stack_size: int,
+    use_staging: bool = False,
+    replay_capacity: int = 1_000_000,
+    batch_size: int = 32,
+    update_horizon: int = 1,
+    gamma: float = 0.99,
     *,
-    observation_dtype=np.uint8,
-    prefetch=8,
-    prefetch_threads=2,
-    stack_on_device=None,
-    frames_on_device=False,
-    seed=None,
-    columns=(),
-    **kwargs,
+    observation_dtype: Any = np.uint8,
+    prefetch: int = 8,
+    prefetch_threads: int = 2,
+    stack_on_device: bool | None = None,
+    frames_on_device: bool = False,
+    seed: int | None = None,
+    columns: Sequence[str] = (),
+    **kwargs: Any,
   ):
     self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
@@ -228,7 +228,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if self._prefetcher is not None:
       self._prefetcher.restart()
 
-  def create_sampling_ops(self, use_staging) -> None:
+  def create_sampling_ops(self, use_staging: bool) -> None:
     """Builds the tensors of `transition`; each `session.run` draws a batch.
 
     Args:

@@ -97,7 +97,8 @@ def _number(low: float, high: float, above: bool = False) -> Setting:
   def accepts(value):
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
       return False
-    return (low < value if above else low <= value) and value <= high
+    number: Any = value  # `Real` has no order
+    return (low < number if above else low <= number) and number <= high
 
   if above:
     text = f'a number above {low:g}, at most {high:g}'

@@ -32,13 +32,13 @@ class ForwardedParameters:
   reach. A mixin keeps `**kwargs`, since the class after it is not known yet.
   """
 
-  def __init_subclass__(cls, **kwargs):
+  def __init_subclass__(cls: type[Any], **kwargs: Any):
     super().__init_subclass__(**kwargs)
     signatures = list(_reached_signatures(cls.__mro__))
     if _forwards(signatures[-1]):  # up to `object`: a mixin
       return
     signature = _join(signatures)
-    construct = vars(cls).get('__init__')
+    construct: Any = vars(cls).get('__init__')
     if construct is None:
       inherited = inspect.signature(cls.__init__).parameters
       if inherited.keys() == signature.parameters.keys():
@@ -53,7 +53,7 @@ class ForwardedParameters:
     construct.__signature__ = signature
 
 
-def forwards_to(base: type, without: tuple[str, ...] = ()) -> Callable:
+def forwards_to(base: type[Any], without: tuple[str, ...] = ()) -> Callable:
   """Returns a class decorator that lists the parameters behind `**kwargs`.
 
   The decorated class must pass `**kwargs` to `base.__init__`. A class that
@@ -64,19 +64,19 @@ def forwards_to(base: type, without: tuple[str, ...] = ()) -> Callable:
     without: Parameters of `base` that are not forwarded.
   """
 
-  def decorate(cls: type) -> type:
+  def decorate(cls: type[Any]) -> type[Any]:
     construct = cls.__init__
     own = _own_signature(construct).parameters
     signature = _join(map(inspect.signature, (construct, base.__init__)))
 
     @functools.wraps(construct, updated=())
-    def __init__(self, *args, **kwargs):  # noqa: N807
+    def __init__(self: Any, *args: Any, **kwargs: Any):  # noqa: N807
       construct(self, *args, **kwargs)
 
     # With `__wrapped__`, gin would read the signature inside the wrapper.
-    del __init__.__wrapped__
-    setattr(__init__, _OWN_PARAMETERS, own)
-    __init__.__signature__ = inspect.Signature(
+    vars(__init__).pop('__wrapped__')
+    vars(__init__)[_OWN_PARAMETERS] = own
+    vars(__init__)['__signature__'] = inspect.Signature(
       [
         parameter
         for name, parameter in signature.parameters.items()
@@ -144,7 +144,9 @@ def _own_signature(construct: Callable) -> inspect.Signature:
   return own or inspect.signature(construct)
 
 
-def _reached_signatures(bases: Iterable[type]) -> Iterator[inspect.Signature]:
+def _reached_signatures(
+  bases: Iterable[type[Any]],
+) -> Iterator[inspect.Signature]:
   """Yields the signatures of constructors up to the first without `**kwargs`."""
   for base in bases:
     if '__init__' in vars(base):
