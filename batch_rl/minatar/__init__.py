@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from batch_rl import dopamine_compat
 from batch_rl.utils import lazy_exports
 
 if TYPE_CHECKING:
@@ -10,4 +9,3 @@ if TYPE_CHECKING:
 
 __all__ = ['MinAtarEnvironment']
 lazy_exports.install(__name__)
-dopamine_compat.activate()

@@ -1,5 +1,10 @@
 """The network for MinAtar, for every agent."""
 
+# ruff: noqa: E402
+from batch_rl import dopamine_compat
+
+dopamine_compat.activate()
+
 import gin
 import numpy as np
 import tensorflow as tf
