@@ -1,5 +1,7 @@
 """Code written for the 2020 API: scripts, buffers, agents, own data."""
 
+import inspect
+
 import gin
 import numpy as np
 import pytest
@@ -7,10 +9,17 @@ import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
+from batch_rl.baselines.agents import random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.multi_head import atari_helpers
+from batch_rl.multi_head import (
+  atari_helpers,
+  multi_network_dqn_agent,
+  quantile_agent,
+)
+from batch_rl.multi_head import multi_head_dqn_agent as multi_head
 from batch_rl.tests import cartpole, programs, shards
 from batch_rl.tests.known_runs import assert_same
 
@@ -187,6 +196,37 @@ def test_batches_in_the_graph_follow_a_reload(data_dir):
       wrapped(data_dir, 9, *arguments)
     with pytest.raises(TypeError):
       wrapped(data_dir, None, *arguments, None)
+
+
+REPLAY = (
+  'observation_shape stack_size use_staging replay_capacity batch_size '
+  'update_horizon gamma'
+)
+HEADS = 'sess num_actions {} transform_strategy num_convex_combinations network'
+OFFLINE = 'sess num_actions replay_data_dir replay_suffix init_checkpoint_dir'
+ONLINE = 'sess num_actions replay_log_dir'
+networks_agent = multi_network_dqn_agent.MultiNetworkDQNAgent
+wrapped_log = logged_replay_buffer.WrappedLoggedReplayBuffer
+wrapped_data = fixed_replay_buffer.WrappedFixedReplayBuffer
+
+
+@pytest.mark.parametrize(
+  ('class_', 'names'),
+  [
+    *((class_, OFFLINE) for class_ in cartpole.OFFLINE_CLASSES.values()),
+    (multi_head.MultiHeadDQNAgent, HEADS.format('num_heads')),
+    (networks_agent, HEADS.format('num_networks')),
+    (quantile_agent.QuantileAgent, 'sess num_actions kappa network num_atoms'),
+    (logged_dqn_agent.LoggedDQNAgent, ONLINE),
+    (random_agent.RandomAgent, ONLINE),
+    (wrapped_log, f'log_dir {REPLAY}'),
+    (wrapped_data, f'data_dir replay_suffix {REPLAY}'),
+  ],
+)
+def test_constructors_take_positional_arguments_in_the_old_order(class_, names):
+  names = names.split()
+  assert [*inspect.signature(class_).parameters][: len(names)] == names
+  assert names != ONLINE.split() or callable(class_.log_final_buffer)
 
 
 def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):

@@ -29,6 +29,7 @@ OPTIONS = dict(
   episodes=40,  # for each target return
   seed=1,
 )
+LEAST = dict(learning_rate=0, episodes=2, seed=0)  # 1 for the others
 
 
 class DecisionTransformer(nn.Module):
@@ -142,6 +143,11 @@ def main():
     about = dict(type=type(value), default=value, help=f'default: {value}')
     parser.add_argument(f'--{name}', **about)
   args = parser.parse_args()
+  for name, least in {**dict.fromkeys(OPTIONS, 1), **LEAST}.items():
+    if getattr(args, name) < least:
+      parser.error(f'--{name}={getattr(args, name)} is less than {least}.')
+  if args.width % args.heads:
+    parser.error(f'--width={args.width} is no multiple of {args.heads} heads.')
   torch.manual_seed(args.seed)
   run = dataset.open(args.directory)
   log = run.trajectories()
