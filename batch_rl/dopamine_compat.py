@@ -36,6 +36,8 @@ import types
 import warnings
 from typing import Any
 
+from absl import logging as absl_logging
+
 
 def activate() -> None:
   """Installs the fixes; idempotent.
@@ -96,6 +98,10 @@ def _silence_start_up() -> None:
   # Dopamine's agents call v1 functions, which are deprecated.
   logging.getLogger('tensorflow').addFilter(
     lambda record: 'Instructions for updating' not in str(record.msg)
+  )
+  # Runners write Dopamine's logs as well as their own.
+  absl_logging.get_absl_logger().addFilter(
+    lambda record: 'Logger is being deprecated' not in str(record.msg)
   )
 
 

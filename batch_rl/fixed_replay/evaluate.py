@@ -5,9 +5,10 @@ r"""Evaluates checkpoints of an offline run, without its data.
 """
 
 import zlib
+from typing import Any
 
 import gin
-import tqdm.auto as tqdm
+import tqdm
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
@@ -79,17 +80,29 @@ def _check_environment(record, environment):
 
 
 def main() -> None:
-  """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
+  """Evaluates the checkpoints of the flags."""
+  evaluate(FLAGS)
+
+
+def evaluate(given: Any) -> list[evaluations.Episode]:
+  """Evaluates each checkpoint, logs its mean return, and writes its episodes.
+
+  Args:
+    given: The flags, or an object with attributes of their names.
+
+  Returns:
+    The episodes of the last checkpoint.
+  """
   with command_line.user_errors():
-    if not FLAGS.base_dir:
+    if not given.base_dir:
       raise ValueError('missing --base_dir')
-    record = recorded_run.read_record(FLAGS.base_dir)
-    gin_files.read([], FLAGS.gin_bindings)  # before anything slow
-    chosen = recorded_run.intact_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
-    if FLAGS.video is not None:
-      videos.check_output(FLAGS.video)
+    record = recorded_run.read_record(given.base_dir)
+    gin_files.read([], given.gin_bindings)  # before anything slow
+    chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)
+    if given.video is not None:
+      videos.check_output(given.video)
     create_agent, create_environment = recorded_run.load_functions(
-      record, FLAGS.module_dirs, FLAGS.gin_bindings
+      record, given.module_dirs, given.gin_bindings
     )
     import tensorflow as tf
 
@@ -108,7 +121,7 @@ def main() -> None:
       bound.get('tensor_float_32', record.get('tensor_float_32', False))
     )
     environment = create_checked_environment()
-    if FLAGS.video:
+    if given.video:
       environment.reset()
       environments_lib.screen(environment)  # refuses one without images
     agent = create_agent(None, environment)
@@ -116,7 +129,7 @@ def main() -> None:
     max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
     environments = vector_evaluation.make_environments(
       environment,
-      FLAGS.environments
+      given.environments
       or bound.get('evaluation_environments')
       or record.get('evaluation_environments')
       or 1,
@@ -125,7 +138,7 @@ def main() -> None:
       create_checked_environment,
     )
     num_steps = (
-      FLAGS.evaluation_steps
+      given.evaluation_steps
       or gin_signatures.configured_value(runner, 'evaluation_steps')
       or 125_000  # of a run without evaluations
     )
@@ -133,28 +146,28 @@ def main() -> None:
     for iteration, checkpoint in chosen.items():
       with command_line.user_errors():
         restored_weights.load(agent, checkpoint.weights)
-      seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
+      seed = zlib.crc32(f'{given.seed} {iteration}'.encode())
       with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
         episodes = vector_evaluation.play_episodes(
           environments, agent.select_actions, num_steps, seed, bar.update
         )
       path = evaluations.write(
-        FLAGS.base_dir,
+        given.base_dir,
         iteration,
         episodes,
         environments.num_envs,
         f'evaluate-{iteration}',
-        seed=FLAGS.seed,
+        seed=given.seed,
       )
       logging.info(
         'Iteration %d: %s.', iteration, evaluations.summary(episodes)
       )
       logging.info('episodes: %s', path)
-    if FLAGS.video:
+    if given.video:
       best = max(episodes, key=lambda episode: episode.undiscounted_return)
       same = [e for e in episodes if e.environment == best.environment]
       shown = vector_evaluation.record_video(
-        FLAGS.video,
+        given.video,
         environment,
         max_steps,
         agent,
@@ -167,7 +180,7 @@ def main() -> None:
         len(episodes),
         shown.length,
         shown.undiscounted_return,
-        FLAGS.video,
+        given.video,
       )
       if shown != best:
         logging.warning(
@@ -175,6 +188,7 @@ def main() -> None:
           'environment or the agent is not determined by the seed.',
           best.undiscounted_return,
         )
+  return episodes
 
 
 if __name__ == '__main__':

@@ -232,6 +232,9 @@ class FixedReplayRunner(runner.RecordedRunner):
         seeding.derive(self._seed, 'evaluation environments', self._iteration),
         update,
       )
+      returns = [episode.undiscounted_return for episode in episodes]
+      mean = float(np.mean(returns)) if returns else math.nan
+      progress.set_postfix_str(f'return={mean:.2f}')
     for episode in episodes:
       statistics.append(
         {
@@ -240,8 +243,6 @@ class FixedReplayRunner(runner.RecordedRunner):
           'eval_episode_clipped_returns': episode.clipped_return,
         }
       )
-    returns = [episode.undiscounted_return for episode in episodes]
-    mean = float(np.mean(returns)) if returns else math.nan
     if returns:
       statistics.append({'eval_average_return': mean})
     found: Any = self._diagnostics and {'diagnostics': self._diagnostics}

@@ -4,6 +4,7 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -11,7 +12,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -306,6 +307,17 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
       f'or choose another {flag}.'
     )
   _locks.append(held)
+
+
+@contextlib.contextmanager
+def locks_released() -> Iterator[None]:
+  """Context that releases the locks acquired within at its end."""
+  before = len(_locks)
+  try:
+    yield
+  finally:
+    while len(_locks) > before:
+      _locks.pop().close()
 
 
 def versions() -> dict[str, str]:
