@@ -5,6 +5,7 @@ r"""Evaluates checkpoints of an offline run, without its data.
 """
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import gin
@@ -80,72 +81,78 @@ def _check_environment(record, environment):
 
 
 def main() -> None:
-  """Evaluates the checkpoints of the flags."""
-  evaluate(FLAGS)
+  """Evaluates the checkpoints that the flags name."""
+  with command_line.user_errors():
+    play = prepare(FLAGS)
+  with command_line.run_errors():
+    play()
 
 
-def evaluate(given: Any) -> list[evaluations.Episode]:
-  """Evaluates each checkpoint, logs its mean return, and writes its episodes.
+def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
+  """Loads an agent and its environments.
 
   Args:
     given: The flags, or an object with attributes of their names.
 
   Returns:
-    The episodes of the last checkpoint.
+    The function that evaluates each checkpoint, logs its mean return, and writes its
+    episodes. It returns those of the last checkpoint.
+
+  Raises:
+    ValueError: If there is no such run or checkpoint, or a value is wrong.
   """
-  with command_line.user_errors():
-    if not given.base_dir:
-      raise ValueError('missing --base_dir')
-    record = recorded_run.read_record(given.base_dir)
-    gin_files.read([], given.gin_bindings)  # before anything slow
-    chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)
-    if given.video is not None:
-      videos.check_output(given.video)
-    create_agent, create_environment = recorded_run.load_functions(
-      record, given.module_dirs, given.gin_bindings
-    )
-    import tensorflow as tf
+  if not given.base_dir:
+    raise ValueError('missing --base_dir')
+  record = recorded_run.read_record(given.base_dir)
+  gin_files.read([], given.gin_bindings)  # before anything slow
+  chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)
+  if given.video is not None:
+    videos.check_output(given.video)
+  create_agent, create_environment = recorded_run.load_functions(
+    record, given.module_dirs, given.gin_bindings
+  )
+  import tensorflow as tf
 
-    from batch_rl.agents import restored_weights
-    from batch_rl.fixed_replay import run_experiment, vector_evaluation
-    from batch_rl.runs import environments as environments_lib
+  from batch_rl.agents import restored_weights
+  from batch_rl.fixed_replay import run_experiment, vector_evaluation
+  from batch_rl.runs import environments as environments_lib
 
-    def create_checked_environment():
-      environment = create_environment()
-      _check_environment(record, environment)
-      return environment
+  def create_checked_environment():
+    environment = create_environment()
+    _check_environment(record, environment)
+    return environment
 
-    runner = run_experiment.FixedReplayRunner
-    bound = gin.get_bindings(runner)
-    tf.config.experimental.enable_tensor_float_32_execution(
-      bound.get('tensor_float_32', record.get('tensor_float_32', False))
-    )
-    environment = create_checked_environment()
-    if given.video:
-      environment.reset()
-      environments_lib.screen(environment)  # refuses one without images
-    agent = create_agent(None, environment)
-    agent.eval_mode = True
-    max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
-    environments = vector_evaluation.make_environments(
-      environment,
-      given.environments
-      or bound.get('evaluation_environments')
-      or record.get('evaluation_environments')
-      or 1,
-      max_steps,
-      agent,
-      create_checked_environment,
-    )
-    num_steps = (
-      given.evaluation_steps
-      or gin_signatures.configured_value(runner, 'evaluation_steps')
-      or 125_000  # of a run without evaluations
-    )
-  with command_line.run_errors():
+  runner = run_experiment.FixedReplayRunner
+  bound = gin.get_bindings(runner)
+  tf.config.experimental.enable_tensor_float_32_execution(
+    bound.get('tensor_float_32', record.get('tensor_float_32', False))
+  )
+  environment = create_checked_environment()
+  if given.video:
+    environment.reset()
+    environments_lib.screen(environment)  # refuses one without images
+  agent = create_agent(None, environment)
+  agent.eval_mode = True
+  max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
+  environments = vector_evaluation.make_environments(
+    environment,
+    given.environments
+    or bound.get('evaluation_environments')
+    or record.get('evaluation_environments')
+    or 1,
+    max_steps,
+    agent,
+    create_checked_environment,
+  )
+  num_steps = (
+    given.evaluation_steps
+    or gin_signatures.configured_value(runner, 'evaluation_steps')
+    or 125_000  # of a run without evaluations
+  )
+
+  def play():
     for iteration, checkpoint in chosen.items():
-      with command_line.user_errors():
-        restored_weights.load(agent, checkpoint.weights)
+      restored_weights.load(agent, checkpoint.weights)
       seed = zlib.crc32(f'{given.seed} {iteration}'.encode())
       with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
         episodes = vector_evaluation.play_episodes(
@@ -188,7 +195,9 @@ def evaluate(given: Any) -> list[evaluations.Episode]:
           'environment or the agent is not determined by the seed.',
           best.undiscounted_return,
         )
-  return episodes
+    return episodes
+
+  return play
 
 
 if __name__ == '__main__':

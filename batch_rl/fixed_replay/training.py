@@ -1,39 +1,25 @@
 """Offline training as a call, `batch_rl.train`, and the run that it returns."""
 
 import contextlib
-import dataclasses
 import functools
 import os
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from batch_rl.agents import registry
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store, store_directory
+from batch_rl.fixed_replay import evaluate, recorded_run
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import command_line, games, run_record
+from batch_rl.runs import command_line, games, interruption, run_record
 from batch_rl.runs import evaluations as evaluations_lib
-from batch_rl.runs.bindings import gin_internals, settings
-from batch_rl.utils import choices, seeding
+from batch_rl.runs.bindings import gin_internals
+from batch_rl.utils import choices, programs, seeding
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
 _Path = str | os.PathLike[str]
-# Arguments of the calls, by the flags of the programs.
-_ARGUMENTS = {
-  'agent_name': 'agent',
-  'config': 'agent',
-  'replay_dir': 'data',
-  'evaluation_steps': 'steps',
-}
-# Settings that have the ranges of arguments.
-_RANGES = {
-  'iterations': 'num_iterations',
-  'updates': 'num_iterations',
-  'seed': 'seed',
-}
 
 
 def make_runner(
@@ -63,9 +49,8 @@ def make_runner(
     sources, 'create_offline_agent', REGISTRY, given
   )
   if updates is not None:
-    period = gin_signatures.configured_value(
-      REGISTRY.find(agent), 'update_period'
-    )
+    agent_class = REGISTRY.find(agent)
+    period = gin_signatures.configured_value(agent_class, 'update_period')
     command_line.bind('FixedReplayRunner.training_steps', updates * period)
   weights = given.init_checkpoint_dir
   record = command_line.start_run(
@@ -135,8 +120,8 @@ def train(
   """
   given = types.SimpleNamespace(
     replay_dir=os.fspath(data),
-    gin_files=_as_list(gin_files),
-    gin_bindings=_as_lines(gin_bindings),
+    gin_files=[*map(os.fspath, _as_list(gin_files))],
+    gin_bindings=_as_list(gin_bindings),
     module_dirs=[],
     seed=seed,
     init_checkpoint_dir=init_checkpoint_dir and os.fspath(init_checkpoint_dir),
@@ -144,52 +129,38 @@ def train(
   )
   if iterations is not None:
     given.gin_bindings.append(f'FixedReplayRunner.num_iterations={iterations}')
-  with command_line.in_call(_ARGUMENTS), command_line.user_errors():
-    for name, setting in _RANGES.items():
-      value, allowed = locals()[name], settings.SETTINGS[setting]
-      if value is not None and not allowed.accepts(value):
-        raise ValueError(f'{name}={value!r} is not allowed: give {allowed}.')
+  with _call():
     given.config, given.agent_name = _names(agent)
     given.base_dir = os.fspath(base_dir or _default_directory(agent, data))
     # They are checked before TensorFlow is imported, which takes seconds.
     store.find_data(given.replay_dir)
     command_line.read_gin(REGISTRY, given)
-  with _separate_state():
-    with command_line.user_errors():
+    import tensorflow as tf
+
+    with tf.Graph().as_default():
       runner = make_runner(given, updates=updates)
-    command_line.finish(runner)
-    runner._sess.close()
+      command_line.warn_of_unused_bindings()
+      runner.run_experiment()
+      runner._sess.close()
   return TrainedRun(given.base_dir)
 
 
-def _as_list(paths: _Path | Iterable[_Path]) -> list[str]:
-  alone = isinstance(paths, str | os.PathLike)
-  return [os.fspath(path) for path in ([paths] if alone else paths)]
-
-
-def _as_lines(bindings: str | Iterable[str] | Mapping[str, Any]) -> list[str]:
-  """Returns bindings as lines of gin."""
-  if isinstance(bindings, Mapping):
+def _as_list(given: Any) -> list[Any]:
+  """Returns paths or bindings as a list."""
+  if isinstance(given, Mapping):
     return [
-      f'{name} = {value if _is_reference(value) else repr(value)}'
-      for name, value in bindings.items()
+      f'{name} = {value if str(value).startswith(("@", "%")) else repr(value)}'
+      for name, value in given.items()
     ]
-  return [bindings] if isinstance(bindings, str) else list(bindings)
-
-
-def _is_reference(value: Any) -> bool:
-  return isinstance(value, str) and value.startswith(('@', '%'))
+  return [given] if isinstance(given, str | os.PathLike) else [*given]
 
 
 def _names(agent: str | type) -> tuple[str | None, str | None]:
   """Returns the values of `--config` and `--agent_name`."""
   if isinstance(agent, type):
     name = registry.name_of(agent)
-    REGISTRY.check(name)
     if REGISTRY.find(name) is not agent:
-      raise ValueError(
-        f'There is another {name}: run the cell or module again.'
-      )
+      raise ValueError(f'{name} is another class now: give that one.')
     return None, name
   if user_modules.is_dotted(agent):
     return None, agent
@@ -203,62 +174,52 @@ def _default_directory(agent: str | type, data: _Path) -> str:
 
 
 @contextlib.contextmanager
-def _separate_state() -> Iterator[None]:
-  """Context of a call, after which the process is as before."""
-  import tensorflow as tf
+def _call() -> Iterator[None]:
+  """Context with a gin configuration of its own, after which the process is as before.
 
+  A mistake is raised with the line of the program, in terms of a call's arguments.
+  """
   states = seeding.random_states()
-  with (
-    command_line.in_call(_ARGUMENTS),
-    gin_internals.separate_config(),
-    tf.Graph().as_default(),
-    run_record.locks_released(),
-  ):
-    try:
+  try:
+    with gin_internals.separate_config():
       yield
-    finally:
-      seeding.restore_random_states(states)
+  except command_line.MISTAKES as error:
+    kept = shard_reader.DataError, OSError, MemoryError
+    if isinstance(error, kept) or user_modules.is_raised_by_user(error):
+      raise
+    line = re.sub('--(config|agent_name)', 'agent', programs.one_line(error))
+    line = line.replace('--replay_dir', 'data').replace('--', '')
+    raise programs.MistakeError(line) from None
+  except interruption.Interrupted as stopped:
+    message = str(stopped).replace('the same command', 'the same call')
+    raise KeyboardInterrupt(message) from None
+  finally:
+    seeding.restore_random_states(states)
+    run_record.release_locks()
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedRun(os.PathLike):
+class TrainedRun(NamedTuple):
   """A run of offline training, made by `train` or by the command.
 
   Attributes:
-    base_dir: Directory of the run. The object is a path, e.g. for `os.path.join`.
+    base_dir: Directory of the run.
   """
 
   base_dir: str
 
-  def __fspath__(self) -> str:
-    return self.base_dir
-
   @property
   def evaluations(self) -> list[dict[str, Any]]:
-    """A row for each evaluation, e.g. for `pandas.DataFrame`.
+    """The run's evaluations by iteration, as its files `evaluations/*.json` have them.
 
-    A row has the iteration, the mean_return of the undiscounted episodes, the numbers
-    of episodes and agent_steps, and the diagnostics.
+    Each has the iteration, the mean_return, the episodes, and diagnostics.
     """
-    return [
-      {
-        'iteration': iteration,
-        'mean_return': content.get('mean_return'),
-        'episodes': len(content['episodes']),
-        'agent_steps': content.get('agent_steps'),
-        **(content.get('diagnostics') or {}),
-      }
-      for iteration, content in evaluations_lib.read(self.base_dir).items()
-    ]
+    return list(evaluations_lib.read(self.base_dir).values())
 
   def evaluate(
     self,
     steps: int | None = None,
     video: _Path | None = None,
-    *,
     checkpoints: str = 'last',
-    seed: int = 0,
-    gin_bindings: str | Iterable[str] | Mapping[str, Any] = (),
   ) -> list[evaluations_lib.Episode]:
     """Evaluates checkpoints, as `python -m batch_rl.fixed_replay.evaluate` does.
 
@@ -267,8 +228,6 @@ class TrainedRun(os.PathLike):
       video: File name, .mp4 or .gif, for the best episode of the last checkpoint.
       checkpoints: 'last', 'best' (by the run's own evaluations), 'all', or iterations,
         e.g. '3,7-9'.
-      seed: Seed of the episodes.
-      gin_bindings: As of `train`; they override the run's configuration.
 
     Returns:
       The episodes of the last checkpoint.
@@ -276,54 +235,26 @@ class TrainedRun(os.PathLike):
     Raises:
       ValueError: If there is no such checkpoint or run, or an argument is wrong.
     """
-    from batch_rl.fixed_replay import evaluate
-
     given = types.SimpleNamespace(
       base_dir=self.base_dir,
       checkpoints=checkpoints,
       evaluation_steps=steps,
       environments=None,
-      seed=seed,
+      seed=0,
       video=video and os.fspath(video),
       module_dirs=[],
-      gin_bindings=_as_lines(gin_bindings),
+      gin_bindings=[],
     )
-    with _separate_state():
-      return evaluate.evaluate(given)
-
-  def act(self, states: np.ndarray, seed: int | None = None) -> np.ndarray:
-    """Returns actions of the policy at the end of the last iteration, int64 (n,).
-
-    Args:
-      states: States, (n, *observation_shape, stack_size).
-      seed: Seed for a policy that samples; None draws one.
-
-    Raises:
-      ValueError: If the run has no checkpoint, or its agent does not choose actions by
-        `choose_actions`.
-    """
-    return self._policy(states, seed)
-
-  @functools.cached_property
-  def _policy(self) -> Callable[[np.ndarray, int | None], np.ndarray]:
     import tensorflow as tf
 
-    from batch_rl.fixed_replay import frozen_policy
+    with _call(), tf.Graph().as_default():
+      return evaluate.prepare(given)()
 
-    with _separate_state():
-      frozen = frozen_policy.FrozenPolicy(self.base_dir)
-      states = frozen.placeholder()
-      seeds = tf.compat.v1.placeholder(tf.int64, (2,))
-      outputs = frozen.outputs(states, seeds)
-      session = tf.compat.v1.Session()
+  def acting_agent(self) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context with the agent of the last checkpoint, which only acts.
 
-    def act(given, seed):
-      random = np.random.default_rng(seed)
-      feed = {states: given, seeds: random.integers(2**31, size=2)}
-      probabilities = session.run(outputs.probabilities, feed)
-      # Gumbel's trick; a probability of 0 has the logarithm -inf.
-      with np.errstate(divide='ignore'):
-        drawn = np.log(probabilities) + random.gumbel(size=probabilities.shape)
-      return drawn.argmax(axis=1)
-
-    return act
+    `agent.begin_episode(observation)` and `agent.step(reward, observation)` return an
+    action, and stack frames. gin has the run's configuration within.
+    """
+    [last] = recorded_run.intact_checkpoints(self.base_dir, 'last').values()
+    return recorded_run.acting_agent(self.base_dir, last)

@@ -12,14 +12,12 @@ A user's mistake ends the program with one line on stderr and exit code 2. Exit 
 """
 
 import contextlib
-import contextvars
 import functools
 import logging as std_logging
 import os
-import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
@@ -167,43 +165,10 @@ def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
   return record.levelno > std_logging.INFO or not from_dopamine
 
 
-# Arguments of the call under way by the flags that they stand for; None in a program.
-_arguments: contextvars.ContextVar[Mapping[str, str] | None] = (
-  contextvars.ContextVar('arguments', default=None)
-)
-
-
-@contextlib.contextmanager
-def in_call(arguments: Mapping[str, str]) -> Iterator[None]:
-  """Context of a library call: errors are raised instead of ending the program.
-
-  A mistake is a `MistakeError` with the line of the program, in which the call's
-  arguments replace the flags. Ctrl-C is a KeyboardInterrupt.
-
-  Args:
-    arguments: Names of arguments that differ from their flags, `{flag: argument}`.
-  """
-  token = _arguments.set(arguments)
-  try:
-    yield
-  finally:
-    _arguments.reset(token)
-
-
-def _in_words_of_call(text: str) -> str:
-  names = _arguments.get() or {}
-  text = re.sub(r'--(\w+)', lambda flag: names.get(flag[1], flag[1]), text)
-  return text.replace('the same command', 'the same call')
-
-
 def fail(error: Exception) -> None:
-  """Ends the program with the error on one line; in a call, raises that line."""
-  line = programs.one_line(error)
-  if _arguments.get() is not None:
-    if isinstance(error, _KEPT):
-      raise error
-    raise programs.MistakeError(_in_words_of_call(line)) from None
-  print(f'{os.path.basename(sys.argv[0])}: error: {line}', file=sys.stderr)
+  """Ends the program with the error on one line."""
+  program = os.path.basename(sys.argv[0])
+  print(f'{program}: error: {programs.one_line(error)}', file=sys.stderr)
   sys.exit(2)
 
 
@@ -225,8 +190,6 @@ _FAILURES = (
   MemoryError,
   OSError,
 )
-# Errors that a call raises as they are.
-_KEPT = shard_reader.DataError, FloatingPointError, MemoryError, OSError
 
 
 @contextlib.contextmanager
@@ -260,9 +223,6 @@ def run_errors() -> Iterator[None]:
     with user_errors(_FAILURES):
       yield
   except interruption.Interrupted as interrupted:
-    is_call = _arguments.get() is not None
-    if is_call and interrupted.exit_code == programs.INTERRUPTED:
-      raise KeyboardInterrupt(_in_words_of_call(str(interrupted))) from None
     logging.warning('%s', interrupted)
     sys.exit(interrupted.exit_code)
 
@@ -417,9 +377,14 @@ def start_run(
 
 
 def bind(parameter: str, value: Any) -> None:
-  """Binds a value that the program itself computes."""
+  """Binds a value that a program computes.
+
+  Raises:
+    ValueError: If it is not allowed.
+  """
+  line = f'{parameter} = {value!r}'
   with gin.unlock_config():
-    gin.bind_parameter(parameter, value)
+    gin_files_lib.apply(gin_files_lib.read([], [line]), lock=False)
 
 
 def finish(runner: Any) -> None:
@@ -428,11 +393,16 @@ def finish(runner: Any) -> None:
   Args:
     runner: A `RecordedRunner`.
   """
-  for name in unused_bindings():
-    logging.warning('The gin binding %s has no effect on this run.', name)
+  warn_of_unused_bindings()
   with run_errors():
     runner.run_experiment()
   logging.info('Results: %s', runner._base_dir)
+
+
+def warn_of_unused_bindings() -> None:
+  """Names the gin bindings that nothing has read, after everything is built."""
+  for name in unused_bindings():
+    logging.warning('The gin binding %s has no effect on this run.', name)
 
 
 def unused_bindings() -> list[str]:

@@ -4,7 +4,6 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
-import contextlib
 import importlib.metadata
 import os
 import re
@@ -12,7 +11,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -286,7 +285,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends.
+  """Locks a local directory of a run until this process ends, or `release_locks`.
 
   Args:
     directory: Directory, created if missing.
@@ -309,15 +308,10 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
   _locks.append(held)
 
 
-@contextlib.contextmanager
-def locks_released() -> Iterator[None]:
-  """Context that releases the locks acquired within at its end."""
-  before = len(_locks)
-  try:
-    yield
-  finally:
-    while len(_locks) > before:
-      _locks.pop().close()
+def release_locks() -> None:
+  """Releases the locks of this process before its end."""
+  while _locks:
+    _locks.pop().close()
 
 
 def versions() -> dict[str, str]:

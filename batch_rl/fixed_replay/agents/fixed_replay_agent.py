@@ -138,11 +138,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     losses = self._train_steps(count)
     if count > self.steps_per_run and progress.in_notebook():
-      first, period = self.training_steps, self.update_period
-      updates = -(-(first + count) // period) - -(-first // period)
-      losses = tqdm.tqdm(
-        losses, 'train', updates, unit='update', file=sys.stdout
-      )
+      total = -(-count // self.update_period)
+      losses = tqdm.tqdm(losses, 'train', total, file=sys.stdout, unit='update')
     yield from losses
 
   def _train_steps(self, count):
