@@ -4,20 +4,14 @@ Importing the package changes nothing in the process. The packages of agents, su
 `batch_rl.agents`, prepare it for Dopamine (see `batch_rl.dopamine_compat`).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from batch_rl import dataset
+from batch_rl.utils import lazy_exports
 
 if TYPE_CHECKING:
-  from batch_rl.fixed_replay.training import train
+  from .fixed_replay.training import TrainedRun, train
 
-__all__ = ['dataset', 'train']
+__all__ = ['TrainedRun', 'dataset', 'train']
 __version__ = '1.0.0'
-
-
-def __getattr__(name: str) -> Any:
-  if name != 'train':
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  from batch_rl.fixed_replay import training
-
-  return training.train
+lazy_exports.install(__name__)

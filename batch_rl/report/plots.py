@@ -61,7 +61,7 @@ def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
   """Draws the learning curves of runs, also of those under way, as a report does.
 
   Args:
-    *directories: Run directories, or runs that `batch_rl.train` returns.
+    *directories: Run directories.
 
   Raises:
     NoResultsError: If a run has no evaluations yet.
