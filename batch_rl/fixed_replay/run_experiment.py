@@ -152,6 +152,14 @@ class FixedReplayRunner(runner.RecordedRunner):
     evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
+  def close(self) -> None:
+    """Ends the threads of the run and frees its data."""
+    if self._summary_writer is not None:
+      self._summary_writer.close()
+    if close := getattr(self._agent._replay, 'close', None):
+      close()
+    self._sess.close()
+
   def _begin_iteration(self, iteration):
     super()._begin_iteration(iteration)
     self._trained = {}

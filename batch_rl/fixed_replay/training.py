@@ -138,10 +138,9 @@ def train(
     import tensorflow as tf
 
     with tf.Graph().as_default():
-      runner = make_runner(given, updates=updates)
-      command_line.warn_of_unused_bindings()
-      runner.run_experiment()
-      runner._sess.close()
+      with contextlib.closing(make_runner(given, updates=updates)) as runner:
+        command_line.warn_of_unused_bindings()
+        runner.run_experiment()
   return TrainedRun(given.base_dir)
 
 
