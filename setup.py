@@ -122,6 +122,8 @@ EXTRAS = {
     'hypothesis>=6.100',
     'ruff>=0.12',
     'mypy>=1.15',
+    'nbclient>=0.10',  # runs the notebooks
+    'ipykernel>=6.29.5',
     *RLDS,
     *MINARI,
     *MINATAR,

@@ -36,6 +36,14 @@ import types
 import warnings
 from typing import Any
 
+from absl import logging as absl_logging
+
+# Dopamine calls deprecated functions of TensorFlow and of its own; a notebook would also
+# show a line for each checkpoint that is restored.
+_NOISE = re.compile(
+  'Instructions for updating|Logger is being deprecated|^Restoring parameters'
+)
+
 
 def activate() -> None:
   """Installs the fixes; idempotent.
@@ -93,10 +101,8 @@ def _silence_start_up() -> None:
   # matter are raised as exceptions, too.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2' if gpu else '3')
   logging.getLogger('jax').setLevel(logging.ERROR)
-  # Dopamine's agents call v1 functions, which are deprecated.
-  logging.getLogger('tensorflow').addFilter(
-    lambda record: 'Instructions for updating' not in str(record.msg)
-  )
+  for logger in logging.getLogger('tensorflow'), absl_logging.get_absl_logger():
+    logger.addFilter(lambda record: not _NOISE.search(str(record.msg)))
 
 
 @contextlib.contextmanager
@@ -228,7 +234,8 @@ class _Deferred(types.ModuleType):
 
 
 # Dopamine's runners import all of its JAX agents, with Flax, Optax and TensorFlow
-# Probability. TensorFlow Lite imports JAX only to convert its functions, Keras imports
+# Probability, and tqdm's bar for notebooks, which warns if they have no widgets.
+# TensorFlow Lite imports JAX only to convert its functions, Keras imports
 # pandas only to recognise data frames.
 _JAX_AGENTS = tuple(
   f'dopamine.jax.agents.{kind}.{kind}_agent'
@@ -245,7 +252,9 @@ _AROUND_IMPORT = {
   'gin.tf': _provide_estimator,
   'dopamine.tf.agents': _use_graph_mode,
   'dopamine.discrete_domains.atari_lib': _use_our_atari,
-  'dopamine.discrete_domains.run_experiment': lambda: _defer(_JAX_AGENTS),
+  'dopamine.discrete_domains.run_experiment': lambda: _defer(
+    (*_JAX_AGENTS, 'tqdm.auto')
+  ),
 }
 
 

@@ -35,7 +35,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.utils import machine
 from benchmarks import measuring, processes

@@ -10,7 +10,7 @@ import shutil
 
 import gin
 import numpy as np
-import tqdm.auto as tqdm
+import tqdm
 from dopamine.discrete_domains import atari_lib
 
 from batch_rl.dataset.shards import (

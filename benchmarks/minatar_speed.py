@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import gin
 import numpy as np
 import tensorflow as tf
-import tqdm.auto as tqdm
+import tqdm
 from absl import logging
 from dopamine.discrete_domains import iteration_statistics
 from dopamine.discrete_domains import run_experiment as dopamine_runner

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import tqdm.auto as tqdm
+import tqdm
 from absl import logging
 
 from batch_rl.dataset.sampling import sampler

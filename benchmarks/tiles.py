@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-import tqdm.auto as tqdm
+import tqdm
 from isal import igzip
 
 from batch_rl.dataset.shards import shard_files

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import tqdm.auto as tqdm
+import tqdm
 
 from benchmarks import logs, measuring, processes, tiles
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 
 from batch_rl.utils import choices
-from batch_rl.utils.user_code import user_modules
+from batch_rl.utils.user_code import gin_signatures, user_modules
 
 _ROOT = pathlib.Path(__file__).parents[2]  # folder of the package
 
@@ -110,6 +110,7 @@ class Registry:
         f'The {kind} {name} is not an {self.kind} agent: give a class derived from '
         f'{expected}.'
       )
+    gin_signatures.make_configurable(found)
     return found
 
   def base_classes(self) -> tuple[type, ...]:

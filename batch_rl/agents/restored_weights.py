@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from batch_rl.utils import files
+from batch_rl.utils import files, programs
 
 
 def load(agent: Any, path: str) -> None:
@@ -15,14 +15,14 @@ def load(agent: Any, path: str) -> None:
     path: Prefix of the TensorFlow checkpoint.
 
   Raises:
-    ValueError: If the checkpoint is damaged, or has other variables or shapes than
+    MistakeError: If the checkpoint is damaged, or has other variables or shapes than
       the agent's networks.
   """
   try:
     check(agent, path, 'remove the gin bindings that change its networks')
     agent._saver.restore(agent._sess, path)
   except tf.errors.OpError as error:
-    raise ValueError(
+    raise programs.MistakeError(
       f'{path} cannot be read: {files.reason(error)}.'
     ) from error
 
@@ -37,7 +37,7 @@ def check(agent: Any, path: str, remedy: str) -> None:
     remedy: End of the message.
 
   Raises:
-    ValueError: If it has others.
+    MistakeError: If it has others.
     tf.errors.OpError: If it cannot be read.
   """
   reader = tf.compat.v1.train.NewCheckpointReader(path)
@@ -61,4 +61,6 @@ def check(agent: Any, path: str, remedy: str) -> None:
     if name.split('/')[0] in scopes and name.rpartition('/')[0] not in saved
   ]
   if problems:
-    raise ValueError(f'{path} does not fit the agent: {problems[0]}; {remedy}.')
+    raise programs.MistakeError(
+      f'{path} does not fit the agent: {problems[0]}; {remedy}.'
+    )

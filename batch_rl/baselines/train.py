@@ -80,9 +80,7 @@ def main(unused_argv: Any = None) -> None:
     from batch_rl.runs import initial_weights
 
     record = command_line.start_run(
-      sources,
-      'create_online_agent',
-      REGISTRY,
+      command_line.configure(sources, 'create_online_agent', REGISTRY),
       init_checkpoint_dir=FLAGS.init_checkpoint_dir
       and store_directory.absolute(FLAGS.init_checkpoint_dir),
     )

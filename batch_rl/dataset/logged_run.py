@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes, sampler, sequences

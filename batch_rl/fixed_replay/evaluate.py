@@ -5,9 +5,11 @@ r"""Evaluates checkpoints of an offline run, without its data.
 """
 
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import gin
-import tqdm.auto as tqdm
+import tqdm
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
@@ -79,82 +81,100 @@ def _check_environment(record, environment):
 
 
 def main() -> None:
-  """Evaluates each checkpoint, logs its mean return, and writes its episodes."""
+  """Evaluates the checkpoints that the flags name."""
   with command_line.user_errors():
-    if not FLAGS.base_dir:
-      raise ValueError('missing --base_dir')
-    record = recorded_run.read_record(FLAGS.base_dir)
-    gin_files.read([], FLAGS.gin_bindings)  # before anything slow
-    chosen = recorded_run.intact_checkpoints(FLAGS.base_dir, FLAGS.checkpoints)
-    if FLAGS.video is not None:
-      videos.check_output(FLAGS.video)
-    create_agent, create_environment = recorded_run.load_functions(
-      record, FLAGS.module_dirs, FLAGS.gin_bindings
-    )
-    import tensorflow as tf
-
-    from batch_rl.agents import restored_weights
-    from batch_rl.fixed_replay import run_experiment, vector_evaluation
-    from batch_rl.runs import environments as environments_lib
-
-    def create_checked_environment():
-      environment = create_environment()
-      _check_environment(record, environment)
-      return environment
-
-    runner = run_experiment.FixedReplayRunner
-    bound = gin.get_bindings(runner)
-    tf.config.experimental.enable_tensor_float_32_execution(
-      bound.get('tensor_float_32', record.get('tensor_float_32', False))
-    )
-    environment = create_checked_environment()
-    if FLAGS.video:
-      environment.reset()
-      environments_lib.screen(environment)  # refuses one without images
-    agent = create_agent(None, environment)
-    agent.eval_mode = True
-    max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
-    environments = vector_evaluation.make_environments(
-      environment,
-      FLAGS.environments
-      or bound.get('evaluation_environments')
-      or record.get('evaluation_environments')
-      or 1,
-      max_steps,
-      agent,
-      create_checked_environment,
-    )
-    num_steps = (
-      FLAGS.evaluation_steps
-      or gin_signatures.configured_value(runner, 'evaluation_steps')
-      or 125_000  # of a run without evaluations
-    )
+    play = prepare(FLAGS)
   with command_line.run_errors():
+    play()
+
+
+def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
+  """Loads an agent and its environments.
+
+  Args:
+    given: The flags, or an object with attributes of their names.
+
+  Returns:
+    The function that evaluates each checkpoint, logs its mean return, and writes its
+    episodes. It returns those of the last checkpoint.
+
+  Raises:
+    ValueError: If there is no such run or checkpoint, or a value is wrong.
+  """
+  if not given.base_dir:
+    raise ValueError('missing --base_dir')
+  record = recorded_run.read_record(given.base_dir)
+  gin_files.read([], given.gin_bindings)  # before anything slow
+  chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)
+  if given.video is not None:
+    videos.check_output(given.video)
+  create_agent, create_environment = recorded_run.load_functions(
+    record, given.module_dirs, given.gin_bindings
+  )
+  import tensorflow as tf
+
+  from batch_rl.agents import restored_weights
+  from batch_rl.fixed_replay import run_experiment, vector_evaluation
+  from batch_rl.runs import environments as environments_lib
+
+  def create_checked_environment():
+    environment = create_environment()
+    _check_environment(record, environment)
+    return environment
+
+  runner = run_experiment.FixedReplayRunner
+  bound = gin.get_bindings(runner)
+  tf.config.experimental.enable_tensor_float_32_execution(
+    bound.get('tensor_float_32', record.get('tensor_float_32', False))
+  )
+  environment = create_checked_environment()
+  if given.video:
+    environment.reset()
+    environments_lib.screen(environment)  # refuses one without images
+  agent = create_agent(None, environment)
+  agent.eval_mode = True
+  max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
+  environments = vector_evaluation.make_environments(
+    environment,
+    given.environments
+    or bound.get('evaluation_environments')
+    or record.get('evaluation_environments')
+    or 1,
+    max_steps,
+    agent,
+    create_checked_environment,
+  )
+  num_steps = (
+    given.evaluation_steps
+    or gin_signatures.configured_value(runner, 'evaluation_steps')
+    or 125_000  # of a run without evaluations
+  )
+
+  def play():
     for iteration, checkpoint in chosen.items():
-      with command_line.user_errors():
-        restored_weights.load(agent, checkpoint.weights)
-      seed = zlib.crc32(f'{FLAGS.seed} {iteration}'.encode())
+      restored_weights.load(agent, checkpoint.weights)
+      seed = zlib.crc32(f'{given.seed} {iteration}'.encode())
       with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
         episodes = vector_evaluation.play_episodes(
           environments, agent.select_actions, num_steps, seed, bar.update
         )
       path = evaluations.write(
-        FLAGS.base_dir,
+        given.base_dir,
         iteration,
         episodes,
         environments.num_envs,
         f'evaluate-{iteration}',
-        seed=FLAGS.seed,
+        seed=given.seed,
       )
       logging.info(
         'Iteration %d: %s.', iteration, evaluations.summary(episodes)
       )
       logging.info('episodes: %s', path)
-    if FLAGS.video:
+    if given.video:
       best = max(episodes, key=lambda episode: episode.undiscounted_return)
       same = [e for e in episodes if e.environment == best.environment]
       shown = vector_evaluation.record_video(
-        FLAGS.video,
+        given.video,
         environment,
         max_steps,
         agent,
@@ -167,7 +187,7 @@ def main() -> None:
         len(episodes),
         shown.length,
         shown.undiscounted_return,
-        FLAGS.video,
+        given.video,
       )
       if shown != best:
         logging.warning(
@@ -175,6 +195,9 @@ def main() -> None:
           'environment or the agent is not determined by the seed.',
           best.undiscounted_return,
         )
+    return episodes
+
+  return play
 
 
 if __name__ == '__main__':

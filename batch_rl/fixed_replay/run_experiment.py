@@ -152,6 +152,14 @@ class FixedReplayRunner(runner.RecordedRunner):
     evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
+  def close(self) -> None:
+    """Ends the threads of the run and frees its data."""
+    if self._summary_writer is not None:
+      self._summary_writer.close()
+    if close := getattr(self._agent._replay, 'close', None):
+      close()
+    self._sess.close()
+
   def _begin_iteration(self, iteration):
     super()._begin_iteration(iteration)
     self._trained = {}
@@ -232,6 +240,9 @@ class FixedReplayRunner(runner.RecordedRunner):
         seeding.derive(self._seed, 'evaluation environments', self._iteration),
         update,
       )
+      returns = [episode.undiscounted_return for episode in episodes]
+      mean = float(np.mean(returns)) if returns else math.nan
+      progress.set_postfix_str(f'return={mean:.2f}')
     for episode in episodes:
       statistics.append(
         {
@@ -240,8 +251,6 @@ class FixedReplayRunner(runner.RecordedRunner):
           'eval_episode_clipped_returns': episode.clipped_return,
         }
       )
-    returns = [episode.undiscounted_return for episode in episodes]
-    mean = float(np.mean(returns)) if returns else math.nan
     if returns:
       statistics.append({'eval_average_return': mean})
     found: Any = self._diagnostics and {'diagnostics': self._diagnostics}

@@ -8,14 +8,12 @@ The same command resumes a stopped run. The exit code is 0 if the run has finish
 after a mistake, 130 if Ctrl-C and 143 if SIGTERM has stopped it.
 """
 
-import functools
 from typing import Any
 
 from absl import flags
 
-from batch_rl.dataset.store import store, store_directory
-from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import command_line, games, interruption
+from batch_rl.fixed_replay import training
+from batch_rl.runs import command_line, interruption
 
 command_line.define_flags()
 flags.adopt_module_key_flags(command_line)  # for --help
@@ -69,35 +67,8 @@ def main(unused_argv: Any = None) -> None:
   interruption.exit_on_sigterm()
   with command_line.user_errors():
     command_line.require(('base_dir', 'replay_dir'))
-    replay_data_dir = store.find_data(FLAGS.replay_dir)
-    sources = command_line.read_gin(REGISTRY)
-    # TensorFlow takes seconds to import, so flags are checked first.
-    from batch_rl.fixed_replay import run_experiment
-    from batch_rl.runs import initial_weights
-
-    record = command_line.start_run(
-      sources,
-      'create_offline_agent',
-      REGISTRY,
-      replay_dir=store_directory.absolute(replay_data_dir),
-      init_checkpoint_dir=FLAGS.init_checkpoint_dir
-      and store_directory.absolute(FLAGS.init_checkpoint_dir),
-    )
-    games.check_game(replay_data_dir, games.configured_game())
-    create: Any = functools.partial(
-      run_experiment.create_offline_agent,
-      init_checkpoint_dir=initial_weights.needed(
-        FLAGS.init_checkpoint_dir, FLAGS.base_dir
-      ),
-    )
-    if create_agent is not _create_agent:
-      create = create_agent
-    runner = run_experiment.FixedReplayRunner(
-      FLAGS.base_dir,
-      functools.partial(create, replay_data_dir=replay_data_dir),
-      record=record,
-      accept_changes=FLAGS.accept_changes,
-    )
+    is_replaced = create_agent is not _create_agent
+    runner = training.make_runner(FLAGS, create_agent if is_replaced else None)
   command_line.finish(runner)
 
 

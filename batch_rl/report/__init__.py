@@ -9,11 +9,12 @@ if TYPE_CHECKING:
   from .aggregates import Estimate, Summary, summarise
   from .comparison import Comparison, compare
   from .normalisation import normalise
+  from .plots import learning_curves
   from .run_results import RunResults, find_runs, read_run
 
 __all__ = [
   'Comparison', 'Estimate', 'RunResults', 'Summary', 'compare', 'find_runs',
-  'normalise', 'read_run', 'summarise',
+  'learning_curves', 'normalise', 'read_run', 'summarise',
 ]  # fmt: skip
 lazy_exports.install(__name__)
 dopamine_compat.activate()

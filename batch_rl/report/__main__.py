@@ -14,7 +14,7 @@ import re
 import sys
 
 import matplotlib
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.report import (
   aggregates,

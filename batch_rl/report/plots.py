@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
-from batch_rl.report import aggregates, normalisation
+from batch_rl.report import aggregates, comparison, normalisation, run_results
 from batch_rl.report.aggregates import Estimate, Summary
 from batch_rl.report.comparison import Comparison
 from batch_rl.utils import files
@@ -55,6 +55,21 @@ PARAMETERS: dict[Any, Any] = {
   'svg.fonttype': 'none',  # Text that can be searched.
   'text.parse_math': False,  # Names may contain dollars.
 }
+
+
+def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
+  """Draws the learning curves of runs, also of those under way, as a report does.
+
+  Args:
+    *directories: Run directories.
+
+  Raises:
+    NoResultsError: If a run has no evaluations yet.
+  """
+  runs = [run_results.read_run(os.fspath(path)) for path in directories]
+  with matplotlib.rc_context(PARAMETERS):
+    compared = comparison.compare(runs)
+    return Plotter(compared)._curves(compared.games_with_curves)
 
 
 class Plotter:

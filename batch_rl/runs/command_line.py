@@ -161,10 +161,8 @@ def require(names: Iterable[str]) -> None:
 
 def _not_dopamine_chatter(record: std_logging.LogRecord) -> bool:
   """Drops Dopamine's log of its arguments; run.json has the gin config."""
-  chatter = record.levelno <= std_logging.INFO or 'DEPRECATION' in str(
-    record.msg
-  )
-  return not (chatter and f'{os.sep}dopamine{os.sep}' in record.pathname)
+  from_dopamine = f'{os.sep}dopamine{os.sep}' in record.pathname
+  return record.levelno > std_logging.INFO or not from_dopamine
 
 
 def fail(error: Exception) -> None:
@@ -255,36 +253,39 @@ def _apply(sources):
   return gin_files_lib.apply(sources)
 
 
-def read_gin(agents: registry.Registry) -> list[gin_files_lib.Source]:
+def read_gin(
+  agents: registry.Registry, given: Any = flags.FLAGS
+) -> list[gin_files_lib.Source]:
   """Reads the gin files and bindings of the flags before anything slow is imported.
 
   Modules of the user are found from now on.
 
   Args:
     agents: Agents by name.
+    given: The flags, or an object with attributes of their names.
 
   Returns:
-    The files and bindings, for `start_run`.
+    The files and bindings, for `configure`.
 
   Raises:
     ValueError: If there is no agent `--agent_name`, a file is missing, or gin cannot
       read a line.
   """
-  for folder in flags.FLAGS.module_dirs:
+  for folder in given.module_dirs:
     user_modules.add_folder(folder)
-  sources = gin_files_lib.read(_gin_files(agents), flags.FLAGS.gin_bindings)
-  if flags.FLAGS.agent_name:
-    agents.check(flags.FLAGS.agent_name)
+  sources = gin_files_lib.read(_gin_files(agents, given), given.gin_bindings)
+  if given.agent_name:
+    agents.check(given.agent_name)
   return sources
 
 
-def _gin_files(agents: registry.Registry) -> list[str]:
+def _gin_files(agents: registry.Registry, given: Any) -> list[str]:
   """Returns the paths of `--config` and `--gin_files`."""
   paths = []
-  if config := flags.FLAGS.config:
+  if given.config:
     known = agents.configs
-    paths.append(known[choices.choose('config', config, known)])
-  for path in flags.FLAGS.gin_files:
+    paths.append(known[choices.choose('config', given.config, known)])
+  for path in given.gin_files:
     shipped = f'{agents.config_folder}/{path}'
     is_shipped = not gin_files_lib.find(path) and gin_files_lib.find(shipped)
     paths.append(shipped if is_shipped else path)
@@ -301,31 +302,30 @@ def agent_name(create_agent: str) -> str | None:
   return given or bound.query(f'{create_agent}.agent_name')
 
 
-def start_run(
+def configure(
   sources: Iterable[gin_files_lib.Source],
   create_agent: str,
   agents: registry.Registry,
-  **settings: str,
-) -> dict[str, Any]:
-  """Applies the configuration given by the flags, and starts or resumes the run.
+  given: Any = flags.FLAGS,
+) -> str:
+  """Applies the configuration given by the flags.
 
   Args:
     sources: gin files and bindings from `read_gin`.
     create_agent: Configurable with the parameter `agent_name`.
     agents: Agents by name.
-    **settings: Further settings that a resumed run may not change.
+    given: The flags, or an object with attributes of their names.
 
   Returns:
-    The run's record, not yet written (see `run_record.start`).
+    The name of the agent.
 
   Raises:
-    ValueError: If a name, agent or game is unknown, or `base_dir` is in use or holds
-      a run with other settings.
+    ValueError: If a name, agent or game is unknown, or a value is not allowed.
   """
-  if flags.FLAGS.agent_name:
-    agents.find(flags.FLAGS.agent_name)  # gin knows the class from now on
+  if given.agent_name:
+    agents.find(given.agent_name)  # gin knows the class from now on
   bindings = _apply(sources)
-  name = agent_name(create_agent)
+  name = given.agent_name or bound.query(f'{create_agent}.agent_name')
   if name is None:
     name = files_of_2020.agent_name(bindings, agents)
     if name is None:
@@ -336,30 +336,55 @@ def start_run(
     logging.info('Agent: %s, by the bindings.', agents.current(name))
   agent_class = agents.find(name)
   name = agents.current(name)
-  _bind(f'{create_agent}.agent_name', name)
+  bind(f'{create_agent}.agent_name', name)
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
   any_agent.bind(bindings, agents, agent_class)
   games.check_configured()
-  seed = flags.FLAGS.seed
+  return name
+
+
+def start_run(
+  agent: str, given: Any = flags.FLAGS, **settings: str
+) -> dict[str, Any]:
+  """Starts or resumes the run of the flags, after `configure`.
+
+  Args:
+    agent: Name of the agent.
+    given: The flags, or an object with attributes of their names.
+    **settings: Further settings that a resumed run may not change.
+
+  Returns:
+    The run's record, not yet written (see `run_record.start`).
+
+  Raises:
+    ValueError: If `base_dir` is in use or holds a run with other settings.
+  """
+  seed = given.seed
   if seed is None:
     seed = bound.query('run_seed.seed')
-  run_record.lock(flags.FLAGS.base_dir)
+  run_record.lock(given.base_dir)
   record = run_record.start(
-    flags.FLAGS.base_dir,
+    given.base_dir,
     seed,
-    flags.FLAGS.accept_changes,
-    agent=name,
+    given.accept_changes,
+    agent=agent,
     gin_config=gin_files_lib.config_text(),
     **settings,
   )
-  _bind('run_seed.seed', record.setdefault('seed', secrets.randbits(31)))
+  bind('run_seed.seed', record.setdefault('seed', secrets.randbits(31)))
   return record
 
 
-def _bind(parameter: str, value) -> None:
+def bind(parameter: str, value: Any) -> None:
+  """Binds a value that a program computes.
+
+  Raises:
+    ValueError: If it is not allowed.
+  """
+  line = f'{parameter} = {value!r}'
   with gin.unlock_config():
-    gin.bind_parameter(parameter, value)
+    gin_files_lib.apply(gin_files_lib.read([], [line]), lock=False)
 
 
 def finish(runner: Any) -> None:
@@ -368,11 +393,16 @@ def finish(runner: Any) -> None:
   Args:
     runner: A `RecordedRunner`.
   """
-  for name in unused_bindings():
-    logging.warning('The gin binding %s has no effect on this run.', name)
+  warn_of_unused_bindings()
   with run_errors():
     runner.run_experiment()
-  logging.info('Results: %s', flags.FLAGS.base_dir)
+  logging.info('Results: %s', runner._base_dir)
+
+
+def warn_of_unused_bindings() -> None:
+  """Names the gin bindings that nothing has read, after everything is built."""
+  for name in unused_bindings():
+    logging.warning('The gin binding %s has no effect on this run.', name)
 
 
 def unused_bindings() -> list[str]:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.utils import files, json_schema
 
@@ -87,10 +87,16 @@ class Progress:
       files.write_json(self._path, content, durable=False)
 
 
+def in_notebook() -> bool:
+  """Returns whether output goes to a notebook, which shows bars of text."""
+  return type(sys.stdout).__module__ == 'ipykernel.iostream'
+
+
 class Bar(tqdm.tqdm):
   """A bar with rate and ETA, which keeps the progress file up to date.
 
-  In a log file it is a line every half minute.
+  In a log file it is a line every half minute. In a notebook, that of an evaluation
+  stays.
 
   Args:
     progress: Progress of the run.
@@ -115,14 +121,16 @@ class Bar(tqdm.tqdm):
     self._count: float = done
     self._begun = self._last = (time.monotonic(), float(done))
     self._is_closed = False
-    interactive = sys.stderr.isatty()
+    notebook = in_notebook()
+    interactive = notebook or sys.stderr.isatty()
     super().__init__(
       total=total,
       initial=done,
       desc=f'iteration {iteration} of {progress.iterations}, {phase}',
       unit=unit,
       unit_scale=True,
-      leave=not interactive,
+      file=sys.stdout if notebook else None,  # errors have another colour
+      leave=not interactive or (notebook and phase == 'eval'),
       delay=0 if interactive else 30,
       mininterval=0.2 if interactive else 30,
     )

@@ -285,7 +285,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends.
+  """Locks a local directory of a run until this process ends, or `release_locks`.
 
   Args:
     directory: Directory, created if missing.
@@ -306,6 +306,12 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
       f'or choose another {flag}.'
     )
   _locks.append(held)
+
+
+def release_locks() -> None:
+  """Releases the locks of this process before its end."""
+  while _locks:
+    _locks.pop().close()
 
 
 def versions() -> dict[str, str]:

@@ -223,7 +223,7 @@ class RecordedRunner(run_experiment.Runner):
     self._has_run = True
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
-      logging.warning(
+      logging.info(
         'Nothing to do: %d iterations are done. Reports count the first %d.',
         self._start_iteration,
         self._num_iterations,

@@ -5,6 +5,7 @@
 """
 
 import pathlib
+import re
 import runpy
 import shutil
 
@@ -103,3 +104,35 @@ def test_an_environment_is_logged_and_trained_on():
   assert trained.game == 'GridWorld'
   assert '?' not in trained.protocol.values()  # There is no ROM.
   assert trained.returns.tolist() == pytest.approx([-0.8])
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize('name', ['quickstart', 'own_algorithm'])
+def test_a_notebook_runs_and_shows_results_only(name, tmp_path, monkeypatch):
+  nbclient, nbformat, _ = (
+    pytest.importorskip(package, reason=f'{package} is not installed')
+    for package in ('nbclient', 'nbformat', 'ipykernel')
+  )
+  text = (EXAMPLES / f'{name}.ipynb').read_text()
+  assert len(text) < 300_000 and not re.search('/(home|root|tmp|Users)/', text)
+  data = tmp_path / 'MinAtar-Breakout/1'
+  (data / 'replay_logs').mkdir(parents=True)
+  for path in EXAMPLES.glob('../data/MinAtar-Breakout/1/replay_logs/*.2.gz'):
+    first = path.name.replace('.2.gz', '.0.gz')
+    shutil.copy(path, data / 'replay_logs' / first)
+  notebook = nbformat.reads(text, 4)
+  (given,) = (c for c in notebook.cells if 'tags' in c.metadata)
+  given.source += f"""
+data, iterations, updates, steps = {str(data)!r}, 1, 120, 100
+base_dir = folder = {str(tmp_path / 'run')!r}"""
+  monkeypatch.setenv('PYTHONPATH', str(EXAMPLES.parent))
+  nbclient.NotebookClient(
+    notebook, timeout=300, resources={'metadata': {'path': str(EXAMPLES)}}
+  ).execute()
+  outputs = [out for cell in notebook.cells for out in cell.get('outputs', ())]
+  assert not [out for out in outputs if out.get('name') == 'stderr']
+  shown = {kind for out in outputs for kind in out.get('data', ())}
+  assert shown >= {'image/png', 'text/html'}
+  printed = ''.join(out.get('text', '') for out in outputs)
+  assert 'iteration 0 of 1, eval:' in printed and 'return=' in printed
+  assert 'image/gif' in shown or 'train: 100%' in printed

@@ -33,7 +33,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 
-import tqdm.auto as tqdm
+import tqdm
 
 from benchmarks import measuring
 from benchmarks.fuzz import outcomes, workers

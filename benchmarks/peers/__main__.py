@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 import numpy as np
-import tqdm.auto as tqdm
+import tqdm
 from absl import logging
 
 from benchmarks import measuring

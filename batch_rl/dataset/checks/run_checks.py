@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_statistics, shard_checks

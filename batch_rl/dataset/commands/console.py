@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import tabulate
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.dataset import run_directories
 from batch_rl.utils import programs

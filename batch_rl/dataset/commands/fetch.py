@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.dataset.commands import argument_types, console, import_export
 from batch_rl.dataset.fetch import (

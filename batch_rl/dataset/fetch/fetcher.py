@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tqdm.auto as tqdm
+import tqdm
 
 from batch_rl.dataset.fetch import fetched_run, partial_file, remotes
 from batch_rl.dataset.imports import episode_import

@@ -88,6 +88,7 @@ class Prefetcher:
     """Ends the worker threads after their current batches; waits for none."""
     with self._lock:
       self._stopped = True
+      self._load = lambda *_: ()  # a graph may keep this object, not its data
       for batch in (*self._batches, *self._awaited):
         batch.cancel()
     _end(self._requests, self._threads)

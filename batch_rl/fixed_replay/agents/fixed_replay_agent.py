@@ -3,12 +3,14 @@
 import contextlib
 import operator
 import random
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
@@ -16,7 +18,7 @@ from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.runs import games, initial_weights
+from batch_rl.runs import games, initial_weights, progress
 from batch_rl.utils import files, programs
 from batch_rl.utils.user_code import gin_signatures
 
@@ -121,7 +123,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   def train_steps(self, count: int) -> Iterator[float]:
     """Trains with an update every `update_period` agent steps.
 
-    Up to `updates_per_run` updates are done before their first loss is yielded.
+    Up to `updates_per_run` updates are done before their first loss is yielded. A
+    notebook shows a bar, unless a single call of TensorFlow does them.
 
     Args:
       count: Number of agent steps.
@@ -133,6 +136,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       FloatingPointError: If the loss is not finite.
       batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
     """
+    losses = self._train_steps(count)
+    if count > self.steps_per_run and progress.in_notebook():
+      total = -(-count // self.update_period)
+      losses = tqdm.tqdm(losses, 'train', total, file=sys.stdout, unit='update')
+    yield from losses
+
+  def _train_steps(self, count):
     end = self.training_steps + count
     own_step = type(self)._train_step is not FixedReplayAgentMixin._train_step
     while self.training_steps < end:

@@ -228,6 +228,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if self._prefetcher is not None:
       self._prefetcher.restart()
 
+  def close(self) -> None:
+    """Ends the threads; no batches can be drawn afterwards."""
+    if self._prefetcher is not None:
+      self._prefetcher.stop()
+
   def create_sampling_ops(self, use_staging: bool) -> None:
     """Builds the tensors of `transition`; each `session.run` draws a batch.
 

@@ -12,12 +12,13 @@ from tensorflow.python.framework import config as tf_config
 
 from batch_rl import dopamine_compat
 from batch_rl.baselines import run_experiment as online
+from batch_rl.baselines import train as online_train
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.minatar import games
 from batch_rl.runs import checkpoints, command_line, interruption
-from batch_rl.tests import cartpole, learning_test, results
+from batch_rl.tests import cartpole, learning_test, programs, results
 from batch_rl.utils import seeding
 
 OFFLINE = """
@@ -175,6 +176,18 @@ def test_online(tmp_path, name, agent, bindings, stops):
   )
   assert parts == whole
   assert any('terminal' in key for key in whole)
+  # The command continues a run of the program, and the other way around.
+  bindings += 'LoggedRunner.num_iterations = 3\n'
+  programs.run_here(
+    online_train,
+    base_dir=str(tmp_path / 'whole'),
+    replay_log_dir=str(tmp_path / 'a'),
+    gin_bindings=[bindings],
+    seed=3,
+  )
+  bindings += 'LoggedRunner.num_iterations = 4'
+  assert start(tmp_path / 'whole', 'a')
+  assert (tmp_path / 'whole/checkpoints/ckpt-3').exists()
 
 
 def test_deterministic_operations_train_alike(tmp_path):

@@ -138,6 +138,18 @@ def _bindings(cls: type) -> dict[str, Any]:
     return {}
 
 
+def make_configurable(cls: type) -> None:
+  """Makes a class known to gin, unless `@gin.configurable` has.
+
+  A notebook's cell may have defined another one of the name before.
+  """
+  try:
+    gin.get_bindings(cls, resolve_references=False)
+  except ValueError:
+    with gin.unlock_config(), gin.config.interactive_mode():
+      gin.configurable(cls)
+
+
 def _own_signature(construct: Callable) -> inspect.Signature:
   """Returns the signature without the forwarded parameters, if any were added."""
   own = getattr(construct, _OWN_SIGNATURE, None)

@@ -58,6 +58,8 @@ def find(name: str) -> str | None:
     ValueError: If there is no such module.
   """
   top = name.split('.')[0]
+  if _is_main(top):
+    return None
   try:
     spec = importlib.util.find_spec(top)
   except (ImportError, ValueError):
@@ -77,6 +79,8 @@ def load(name: str) -> Any:
     ValueError: If there is no such module, or it has no such object.
   """
   module_name, _, attribute = name.rpartition('.')
+  if _is_main(module_name):
+    return attribute_of(sys.modules['__main__'], attribute)
   try:
     module = importlib.import_module(module_name)
   except ModuleNotFoundError as error:
@@ -89,9 +93,14 @@ def load(name: str) -> Any:
 def dotted_name(obj: Any) -> str:
   """Returns the name of a class or function as `module.name`."""
   module = obj.__module__
-  if module == '__main__':
-    module = stem(main_module())
+  if module == '__main__' and is_dotted(f'{stem(main_module())}.{module}'):
+    module = stem(main_module())  # elsewhere, its file is a module
   return f'{module}.{obj.__qualname__}'
+
+
+def _is_main(module: str) -> bool:
+  """Returns whether a module is the main program or notebook, which runs only once."""
+  return module in ('__main__', stem(main_module()))
 
 
 def loaded_folders() -> list[str]:

@@ -61,7 +61,7 @@ def test_whose_error_it_is(own_folder):
   [
     ({'__spec__': types.SimpleNamespace(name='a.b')}, 'a.b', 'a.b.Mine'),
     ({'__file__': '/x/mine.py', '__spec__': None}, '/x/mine.py', 'mine.Mine'),
-    ({}, '<interpreter>', '<interpreter>.Mine'),
+    ({}, '<interpreter>', '__main__.Mine'),
   ],
 )
 def test_classes_of_the_main_program_have_a_name(

@@ -1,0 +1,78 @@
+"""`batch_rl.train` beside the program."""
+
+import pathlib
+import random
+import re
+import signal
+import sys
+
+import gin
+import pytest
+
+import batch_rl
+from batch_rl.fixed_replay import train
+from batch_rl.fixed_replay.agents import dqn_agent
+from batch_rl.runs import run_record
+from batch_rl.tests import cartpole, programs
+
+FILE = 'batch_rl/tests/sweep/configs/cartpole.gin'
+WEIGHTS = 'checkpoints/ckpt-1/tf_ckpt-1.data-00000-of-00001'
+
+
+def call(base_dir, iterations, agent='dqn', **given):
+  given = {'data': 'CartPole/1', 'gin_files': FILE, 'seed': 1, **given}
+  return batch_rl.train(
+    agent, base_dir=base_dir, iterations=iterations, **given
+  )
+
+
+def command(base_dir, iterations):
+  given = {'replay_dir': 'CartPole/1', 'config': 'dqn', 'gin_files': [FILE]}
+  bound = [f'FixedReplayRunner.num_iterations = {iterations}']
+  programs.run_here(
+    train, base_dir=base_dir, gin_bindings=bound, seed=1, **given
+  )
+  run_record.release_locks()
+
+
+@pytest.mark.usefixtures('own_folder')
+def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
+  cartpole.write_log('CartPole/1/replay_logs')
+  gin.parse_config('run_seed.seed = 7')
+  before = random.getstate()
+  whole = call(None, 2, updates=50)
+  assert random.getstate() == before and not gin.config_is_locked()
+  assert gin.query_parameter('run_seed.seed') == 7
+  assert whole.base_dir == 'runs/dqn/CartPole/1'
+  weights = pathlib.Path(whole.base_dir, WEIGHTS).read_bytes()
+  for first, second in ((command, call), (call, command)):
+    first(first.__name__, 1)
+    second(first.__name__, 2)
+    run = whole._replace(base_dir=first.__name__)
+    assert run.evaluations == whole.evaluations
+    assert pathlib.Path(run.base_dir, WEIGHTS).read_bytes() == weights
+
+  for given, line in (
+    ({'agent': 'dqm'}, r"Unknown agent 'dqm' \(did you mean dqn\?\)"),
+    ({'data': 'none'}, 'none'),
+    ({'iterations': 0}, 'num_iterations=0 is not allowed'),
+    ({'updates': -1}, 'training_steps=-1 is not allowed'),
+    ({'gin_bindings': {'DQNAgent.gama': '@x()'}}, 'gin does not know x'),
+    ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),
+    ({'seed': 2}, 'choose another base_dir, .* accept_changes: - seed = 1'),
+  ):
+    with pytest.raises(ValueError, match=line) as refused:
+      call(**{'base_dir': 'call', 'iterations': 1, **given})
+    assert not re.search('\n|--', str(refused.value))
+
+  for _ in range(2):  # as a notebook's cell that runs again
+
+    class Mine(dqn_agent.FixedReplayDQNAgent):
+      def begin_iteration(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        super().begin_iteration(*args)
+
+    Mine.__qualname__ = 'Mine'
+    monkeypatch.setattr(sys.modules[__name__], 'Mine', Mine, raising=False)
+    with pytest.raises(KeyboardInterrupt, match='the same call continues'):
+      call('mine', 1, Mine)
