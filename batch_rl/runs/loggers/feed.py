@@ -93,13 +93,14 @@ class _Feed:
     self._process = subprocess.Popen(
       command, stdin=subprocess.PIPE, stdout=2, env=env, start_new_session=True
     )
+    self._stdin: Any = self._process.stdin
     self.send([name, run])
 
   def send(self, message: Any) -> None:
     """Sends a message; none after the process has ended, which tells its error."""
     with contextlib.suppress(OSError):
-      self._process.stdin.write(f'{json.dumps(message)}\n'.encode())
-      self._process.stdin.flush()
+      self._stdin.write(f'{json.dumps(message)}\n'.encode())
+      self._stdin.flush()
 
   def wait(self, deadline: float) -> None:
     """Waits until the process has sent all and ended, or stops it."""
