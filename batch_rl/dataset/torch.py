@@ -133,6 +133,14 @@ class SequenceBatch(_Batch):
     return self.frames.unfold(1, stack_size, 1).movedim(-1, 2)
 
 
+def _refuse_batches(batch: Any, **options: Any) -> Any:
+  raise ValueError('Batches are whole: pass batch_size=None to the DataLoader.')
+
+
+# PyTorch's table for classes that it cannot collate.
+data._utils.collate.default_collate_fn_map[_Batch] = _refuse_batches
+
+
 class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
   """An endless dataset of batches of transitions, `TransitionBatch`.
 
@@ -212,9 +220,9 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     Args:
       state: Result of `state_dict`, or `{'next_batch': number}`.
     """
+    super().load_state_dict(state)
     if data.get_worker_info() is None:
       self._places.zero_()
-    super().load_state_dict(state)
 
   def _convert(self, batch):
     if not self._pins and self._device is None:

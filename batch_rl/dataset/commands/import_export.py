@@ -216,6 +216,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
       f'note: {summary["truncated"]:,} episodes are truncated: they have no '
       'terminal, and their last row is an observation only.'
     )
+  lines += [f'note: {doubt}.' for doubt in summary.get('doubts', [])]
   if 'dataset_id' in summary:
     lines.append(
       f'minari.load_dataset({summary["dataset_id"]!r}), environment '

@@ -179,7 +179,9 @@ class Fetcher:
     if not file.there:
       with self._connections:
         stat = remotes.with_retries(
-          lambda: partial.download(self._remote, file.path, self._stopped),
+          lambda: partial.download(
+            self._remote, file.path, file.size, self._stopped
+          ),
           self._retries,
           self._stopped.wait,
           partial.size,

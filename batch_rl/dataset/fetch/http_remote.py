@@ -30,14 +30,13 @@ class HttpRemote(remotes.Remote):
     timeout: Seconds without data before a request fails.
 
   Raises:
-    ValueError: If the URL has no host.
+    ValueError: If the URL is not valid.
   """
 
   def __init__(self, url: str, timeout: float):
     self._timeout = timeout
+    requests.Request('GET', url).prepare()  # checks it
     self._url = urllib.parse.urlsplit(url)
-    if not self._url.hostname:
-      raise ValueError(f'{url} has no host.')
     self.name = remotes.without_secrets(url)
     self._sessions = threading.local()
 
@@ -105,8 +104,12 @@ class HttpRemote(remotes.Remote):
       )
     except requests.exceptions.SSLError as error:
       raise remotes.PermanentError(remotes.root_cause(error)) from error
-    except ValueError:  # requests' InvalidURL, also a RequestException
-      raise
+    except (ValueError, requests.exceptions.TooManyRedirects) as error:
+      # E.g. a redirect to another kind of URL, or two lengths.
+      reason = remotes.root_cause(error).rstrip('.')
+      raise remotes.PermanentError(
+        f'{remotes.without_secrets(url)}: {reason}'
+      ) from error
     except requests.exceptions.RequestException as error:
       raise remotes.TransientError(remotes.root_cause(error)) from error
     code = response.status_code

@@ -11,6 +11,8 @@ from batch_rl.utils import files
 
 # End of the name of a note.
 NOTE = '.json'
+# Limit for a file of unknown size. An uncompressed shard, the largest file, has 7.06 GB.
+_MOST_BYTES = 1 << 33
 
 
 class PartialFile:
@@ -35,13 +37,18 @@ class PartialFile:
     return os.path.getsize(self._path) if os.path.exists(self._path) else 0
 
   def download(
-    self, remote: remotes.Remote, remote_path: str, stopped: threading.Event
+    self,
+    remote: remotes.Remote,
+    remote_path: str,
+    size: int | None,
+    stopped: threading.Event,
   ) -> remotes.RemoteStat:
     """Fetches the rest of the file.
 
     Args:
       remote: Remote that has the file.
       remote_path: Path at the remote.
+      size: Planned size in bytes, which the file cannot exceed; None if unknown.
       stopped: Event that ends the download.
 
     Returns:
@@ -56,15 +63,15 @@ class PartialFile:
     if stopped.is_set():
       raise KeyboardInterrupt
     known = self._known()
-    size = self.size()
-    start = size if known else 0
+    begun = self.size()
+    start = begun if known else 0
     if known and start == known.size:
       stat = remote.stat(remote_path)
       if stat.matches(known):
         return stat
       start = 0
     stat, start, chunks = remote.open(remote_path, start, known)
-    self._count(start - size, 0)
+    self._count(start - begun, 0)
     if start == 0:
       # A new file: earlier versions left hard links to a user's files (`import`).
       pathlib.Path(self._path).unlink(missing_ok=True)
@@ -73,17 +80,18 @@ class PartialFile:
         self._note, {'bytes': stat.size, 'version': stat.version}
       )
     end = start
+    most = next(n for n in (size, stat.size, _MOST_BYTES) if n is not None)
     with open(self._path, 'ab') as out:
       for chunk in chunks:
-        out.write(chunk)
         end += len(chunk)
+        if end > most:
+          raise ValueError(f'{self._path} is longer than {most:,} B.')
+        out.write(chunk)
         self._count(len(chunk), len(chunk))
         if stopped.is_set():
           raise KeyboardInterrupt
     if stat.size is not None and end < stat.size:
       raise remotes.TransientError(remotes.DROPPED)
-    if stat.size is not None and end > stat.size:
-      raise ValueError(f'{self._path} is longer than {stat.size:,} B.')
     return stat
 
   def _known(self) -> remotes.RemoteStat | None:

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,9 +59,11 @@ class StoredEpisode:
     episode_return: Return according to the dataset, or None.
     frames: The n observations; None if they were not read.
     position: Bytes of the file read up to the end of this episode.
+    index: Number of its checkpoint and, in this, of the episode; None if unknown.
+    doubts: Oddities that the import counts and reports, each a noun in the plural.
 
   Raises:
-    ValueError: If Atari has no such actions, or a reward is not finite.
+    ValueError: If Atari has no such actions, or a reward or the return is not finite.
   """
 
   name: str
@@ -73,6 +75,8 @@ class StoredEpisode:
   episode_return: float | None
   frames: png_frames.PngFrames | None
   position: int
+  index: tuple[int, int] | None = None
+  doubts: Sequence[str] = ()
 
   def __post_init__(self):
     low, high = self.action.min(), self.action.max()
@@ -83,10 +87,16 @@ class StoredEpisode:
       )
     object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape
-    if not same or not np.isfinite(self.unclipped).all():
+    total = self.episode_return
+    if not same or not np.isfinite(np.append(self.unclipped, total or 0)).all():
       raise ValueError(
-        f'Invalid dataset: {self.name} has rewards that are missing or not finite.'
+        f'Invalid dataset: {self.name} lacks finite rewards or a finite return.'
       )
+    # The rewards of a part of an episode may not sum up to its return.
+    is_whole = self.begins_at_reset and self.terminal
+    if is_whole and total is not None and not any(self._explanations(total)):
+      doubts = (*self.doubts, 'episodes whose return is not the sum of rewards')
+      object.__setattr__(self, 'doubts', doubts)
 
   def infer_last_step(self) -> str | None:
     """Returns whether its terminal step is a transition, judged by its reward.
@@ -101,15 +111,18 @@ class StoredEpisode:
       return None
     if self.episode_return is None:
       return 'transition'
+    return next(self._explanations(self.episode_return), None)
+
+  def _explanations(self, episode_return: float) -> Iterator[str]:
+    """Yields each content of the last step with which rewards sum up to a return."""
     for reward in (self.unclipped, self.reward):
       total = float(reward.sum(dtype=np.float64))
       for kind, expected in (
         ('transition', total),
         ('observation', total - float(reward[-1])),
       ):
-        if abs(self.episode_return - expected) < 1e-3 * max(1, abs(expected)):
-          return kind
-    return None
+        if abs(episode_return - expected) < 1e-3 * max(1, abs(expected)):
+          yield kind
 
   def rows_kept(self, last_step: str, is_chosen: bool = False) -> int:
     """Returns how many steps, from the first on, become rows of the log.

@@ -40,6 +40,9 @@ class PartRows:
     self._last_step, self._is_chosen = last_step, is_chosen
     self.begins_at_reset = False
     self._rows = self._skipped = 0
+    self._doubts: dict[str, list[int]] = {}  # numbers of episodes
+    # Checkpoint, and the indices of the first and the last episode in it.
+    self._indices: list[int] = []
     self._unclipped = False
     # One of each for an episode, padding included.
     self._actions: list[np.ndarray] = []
@@ -86,6 +89,11 @@ class PartRows:
     self, episode: episode_import.StoredEpisode
   ) -> list[tuple[png_frames.PngFrames | None, int, int]]:
     """Adds an episode; returns its frames, `(frames or None, first, stop)`."""
+    number = len(self._episodes) + self._skipped
+    for doubt in episode.doubts:
+      self._doubts.setdefault(doubt, []).append(number)
+    if episode.index:
+      self._indices = [*(self._indices or episode.index)[:2], episode.index[1]]
     steps = episode.rows_kept(self._last_step, self._is_chosen)
     if not steps:
       self._skipped += 1
@@ -149,6 +157,8 @@ class PartRows:
       'episodes': described,
       'truncated': len(self._truncated),
       'skipped': self._skipped,
+      'doubts': self._doubts,
+      'indices': self._indices,
       'files': {
         name: {key: source[key] for key in ('bytes', 'sha256')}
         for name, source in sources.items()

@@ -5,9 +5,11 @@ missing. Frames are decoded and compressed at once, in all threads; nothing else
 written. A finished shard is not imported again.
 """
 
+import collections
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
@@ -315,7 +317,30 @@ class StoreImport:
       ),
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
+      'doubts': self._doubts(),
     }
+
+  def _doubts(self) -> list[str]:
+    """Returns the oddities of the imported files, one line each."""
+    doubts: dict[str, list[str]] = collections.defaultdict(list)
+    for entry in self._entries:
+      name = ', '.join(entry['files'])
+      for kind, numbers in entry.get('doubts', {}).items():
+        doubts[kind] += [f'episode {number} of {name}' for number in numbers]
+    numbered = [entry for entry in self._entries if entry.get('indices')]
+    for before, after in itertools.pairwise(numbered):
+      checkpoint, first, last = before['indices']
+      later, start, _ = after['indices']
+      apart = after['suffix'] - before['suffix']
+      # Episodes are numbered in each file or in the run, and one may be in two files.
+      is_next = apart > 1 or start in (first, last, last + 1)
+      if later - checkpoint != apart or not is_next:
+        kind = 'gaps in checkpoint_idx or episode_idx between files'
+        doubts[kind].append(', '.join(after['files']))
+    return [
+      f'{len(places):,} {kind}; the first is {places[0]}'
+      for kind, places in doubts.items()
+    ]
 
 
 def _train(

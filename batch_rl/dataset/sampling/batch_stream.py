@@ -70,25 +70,28 @@ class BatchStream:
     epoch, number = self._position()
     return {'epoch': epoch, 'next_batch': number}
 
-  def load_state_dict(self, state: dict[str, int]) -> None:
+  def load_state_dict(self, state: dict[str, Any]) -> None:
     """Moves to a position, for the next iteration.
 
     Args:
       state: Result of `state_dict`, or `{'next_batch': number}`.
 
     Raises:
-      ValueError: If the number is negative.
+      ValueError: If a number is missing or no integer of at least 0, or the epochs of
+        the state have another size.
     """
-    number = int(state['next_batch'])
-    if number < 0:
-      raise ValueError(f'next_batch={number} is negative.')
+    number: Any = state.get('next_batch')
+    row_sampler.check_counts(0, next_batch=number)
     size = self.batches_per_epoch or number + 1
-    epoch = int(state.get('epoch', number // size))
-    # The position may be the end of an epoch, which every worker passes by itself. Any
-    # other number beyond it is of epochs of another size.
+    epoch = state.get('epoch', number // size)
+    row_sampler.check_counts(0, epoch=epoch)
+    # The position may be the end of an epoch, which every worker passes by itself.
     if not epoch * size <= number < (epoch + 1) * size + self._part()[1]:
-      epoch = number // size
-    self._move(epoch, number)
+      raise ValueError(
+        f'epoch={epoch} has no next_batch={number} if batches_per_epoch='
+        f"{self.batches_per_epoch}: pass {{'next_batch': {number}}} alone."
+      )
+    self._move(int(epoch), int(number))
 
   def _batches(
     self, index: int, count: int, epoch: int, number: int

@@ -19,11 +19,12 @@ from batch_rl.dataset.sampling import (
 from batch_rl.dataset.store import store as store_lib
 
 
-def check_counts(**numbers: Any) -> None:
-  """Raises a ValueError unless all numbers, given by name, are integers above 0."""
+def check_counts(least: int = 1, /, **numbers: Any) -> None:
+  """Raises a ValueError unless numbers, given by name, are integers from `least` on."""
   for name, number in numbers.items():
-    if not isinstance(number, int | np.integer) or number < 1:
-      raise ValueError(f'{name}={number} is not an integer of at least 1.')
+    is_integer = isinstance(number, int | np.integer)
+    if not is_integer or isinstance(number, bool) or number < least:
+      raise ValueError(f'{name}={number!r} is not an integer >= {least}.')
 
 
 class RowSampler:

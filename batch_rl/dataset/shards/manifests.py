@@ -49,6 +49,8 @@ SCHEMA = {
       'rows': _COUNT,
       'episodes': {**_EPISODES, 'unclipped_returns': [float]},
       'files': {str: {'bytes': _COUNT, 'sha256': str}},
+      'doubts': {str: [_COUNT]},
+      'indices': [int],
     }
   ],
   TRUNCATED_ROWS: [_COUNT],

@@ -83,11 +83,12 @@ class PackedShard:
     """Validates lengths and offsets: the decoder uses offsets as addresses.
 
     Raises:
-      ValueError: If columns, offsets and blocks do not match.
+      ValueError: If columns, offsets and blocks do not match, or a type is wrong.
     """
     offsets, rows = self.offsets, self.columns.rows
-    for name in packed_columns.NAMES:
-      if getattr(self.columns, name).shape != (rows,):
+    for name, kinds in (('action', 'iu'), ('reward', 'if'), ('terminal', 'b')):
+      column = getattr(self.columns, name)
+      if column.shape != (rows,) or column.dtype.kind not in kinds:
         raise ValueError(f'its {name} column does not have {rows} rows')
     if (
       offsets.dtype not in (np.uint32, np.uint64)

@@ -45,7 +45,7 @@ def pack(
     directory: Directory of the store; None to pack into memory.
 
   Raises:
-    ValueError: If the shard is damaged.
+    ValueError: If the shard is damaged, or changes.
     OSError: If the disk is full or the directory cannot be written; no partial
       file is left.
   """
@@ -70,7 +70,7 @@ def pack(
     # Rows of padding that all episodes have.
     is_padding = np.isin(after_ends, zero).all(axis=0)
     first_zero = np.intersect1d(first, np.array(zero, np.int64))
-    return packed_shard.PackedShard(
+    packed = packed_shard.PackedShard(
       dataclasses.replace(columns, sources={**columns.sources, **frames}),
       packed_shard.NO_BLOCKS,
       offsets,
@@ -78,6 +78,9 @@ def pack(
       int(np.cumprod(is_padding).sum()),
       frozenset(columns.ring_positions(first_zero).tolist()),
     )
+    if not packed_shard.is_fresh(packed, data_dir):
+      raise ValueError(f'{path} or its columns changed while it was packed.')
+    return packed
 
   if directory is not None:
     return write_shard(directory, columns.suffix, dictionary, pack_blocks)

@@ -109,8 +109,9 @@ class UnpluggedReader(episode_import.EpisodeReader):
   ) -> Iterator[episode_import.StoredEpisode]:
     """See the base class."""
     numbers: set[int] = set()
+    previous = 0
     for name, values, position in self._examples(part, _COLUMNS, _SCALARS):
-      _check_values(name, values)
+      doubts = _check_values(name, values)
       # A file that was appended to itself has intact records.
       if (index := int(values['episode_idx'][0])) in numbers:
         raise ValueError(
@@ -119,7 +120,10 @@ class UnpluggedReader(episode_import.EpisodeReader):
         )
       if not numbers:
         self._check_is_new(part.name, values)
+      elif index < previous:
+        doubts.append('episodes whose episode_idx is less than the one before')
       numbers.add(index)
+      previous = index
       yield episode_import.StoredEpisode(
         name,
         True,
@@ -130,6 +134,8 @@ class UnpluggedReader(episode_import.EpisodeReader):
         float(values['episode_return'][0]),
         png_frames.PngFrames(name, values['observations']) if frames else None,
         position,
+        (int(values['checkpoint_idx'][0]), index),
+        doubts,
       )
 
   def _check_is_new(self, name, first):
@@ -191,8 +197,8 @@ def _find_files(
   return {name: path for name, path in found.items() if name.number in wanted}
 
 
-def _check_values(name: str, values: dict[str, Any]) -> None:
-  """Raises a ValueError if an episode has values that contradict each other."""
+def _check_values(name: str, values: dict[str, Any]) -> list[str]:
+  """Returns the doubts about an episode; raises a ValueError about contradictions."""
   clipped = np.clip(values['unclipped_rewards'], -1, 1)
   if not np.array_equal(clipped, values['clipped_rewards']):
     raise ValueError(
@@ -206,3 +212,5 @@ def _check_values(name: str, values: dict[str, Any]) -> None:
       f'Invalid dataset: {name} has discounts outside [0, 1], or continues after one '
       'of 0.'
     )
+  is_odd = not np.isin(later, (0, 1)).all()
+  return ['episodes with discounts other than 0 and 1'] if is_odd else []

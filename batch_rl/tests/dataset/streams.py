@@ -117,8 +117,12 @@ class Contract:
     stream = self.make(source, batches_per_epoch=size)
     stream.load_state_dict({'next_batch': 17})
     assert numbers(source, take(stream, 4)) == [17, 18, 19, 20][:rest]
-    with pytest.raises(ValueError, match='next_batch=-3'):
-      stream.load_state_dict({'next_batch': -3})
+    wrong = [{'next_batch': number} for number in (-3, 1.7, True)]
+    wrong += [{'next_batch': 3, 'epoch': epoch} for epoch in (-1, 0.5, 9)]
+    for state in ({}, *wrong):
+      with pytest.raises(ValueError, match='is not an integer|epoch=9 has no'):
+        stream.load_state_dict(state)
+    assert stream.state_dict()['next_batch'] > 17  # as before
 
   def test_threads_end_with_the_iteration(self, store):
     before = set(threading.enumerate())
@@ -140,7 +144,7 @@ class Contract:
 
   @pytest.mark.parametrize(
     ('name', 'value'),
-    [('threads', 0), ('ahead', 1.5), ('batches_per_epoch', 0)],
+    [('threads', True), ('ahead', 1.5), ('batches_per_epoch', 0)],
   )
   def test_numbers_are_checked(self, store, name, value):
     with pytest.raises(ValueError, match=f'{name}={value} is not'):

@@ -85,6 +85,9 @@ def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811
   source = streams.transitions(store)
   with pytest.raises(ValueError, match='need num_workers=0'):
     next(iter(loader(source, 1, 'fork', device='cpu')))
+  loaded = torch.utils.data.DataLoader(make_dataset(source))
+  with pytest.raises(ValueError, match='pass batch_size=None'):
+    next(iter(loaded))
   if not torch.cuda.is_available():
     with pytest.raises(ValueError, match='pin_memory=True needs a GPU'):
       make_dataset(source, pin_memory=True)

@@ -92,6 +92,7 @@ HUGE = '9' * 30
 MINARI = f'export {RUN} ../new-v0 --format minari'
 IMPORT = f'import {RUN} ../new'
 FETCH_ALL = f'{FETCH.format(".")} ../new'
+UNPLUGGED = f'{FETCH_ALL} --layout=unplugged'
 # Commands, and the value or option that the error names.
 MISTAKES = {
   '': 'COMMAND',
@@ -100,6 +101,7 @@ MISTAKES = {
   'fetch . --run 1 --game=..': '--game',
   f'{IMPORT} --game=a/b': '--game',
   f'{IMPORT} --game={"x" * 256}': '--game',
+  'import gs://bucket/dqn ../new': '`fetch` it first',
   f'{IMPORT} --run=1': '--run does not apply',
   f'inspect {RUN} --video ../x.gif --episode={HUGE}': 'no episode',
   f'inspect {RUN} --video ../x.gif --episode=1.5': '--episode',
@@ -110,6 +112,13 @@ MISTAKES = {
   f'inspect {RUN} --plot folder.png': 'folder.png',
   'inspect \x1b[31m': r'\x1b[31m',
   f'{FETCH_ALL} --shards=1-10001': '--shards=',
+  f'{FETCH_ALL} --game Pong Pong': 'repeats a game',
+  f'{FETCH.format("gopher://a")} ../new': 'cannot be fetched from',
+  f'{FETCH.format("http://")} ../new': 'No host supplied',
+  f'{UNPLUGGED} --game=Pnog': 'no Pnog (did you mean Pong?)',
+  f'{UNPLUGGED} --game=Adventure': '46 games, and no Adventure',
+  f'{UNPLUGGED} --shards=1': '--shards does not apply to --layout=unp',
+  f'{FETCH_ALL} --checkpoints=1': '--layout=dopamine',
   f'subset {RUN} shards(-1,2)': 'shards(-1,2)',
   f'subset {RUN} {"(" * 9999}': '',
   f'{MINARI} --subset=x': 'x',

@@ -1,7 +1,9 @@
 """Tests for `import` of RL Unplugged's files."""
 
+import json
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   for source in (folder / file_names.format(1, 3, 50), folder):
     code, out, err = run('import', source, target, '--run=1')
     assert code == 0 and 'no files of checkpoints 2,4-49' in out, err
-  assert 'Pong, 9 episodes, 225 steps' in out
+  assert 'Pong, 9 episodes, 225 steps' in out and 'gaps' not in out
   assert 'terminal steps: transition' in out
   assert logged_run.open(target).store.suffixes == list(NUMBERS)
   code, out, err = run('verify', target)
@@ -72,6 +74,33 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
     assert option in err and code == 0 and f'2 episodes, {steps} steps' in out
 
 
+@pytest.mark.parametrize(
+  'place, changed, doubts',
+  [
+    ((1, 2), {'episode_return': [500.0]}, '1 .* sum of rewards; .* 2 of {}'),
+    ((0, 1), {'discounts': [0.5] * 19 + [0.0]}, '1 .* 0 and 1; .* 1 of {}'),
+    ((0, 1), {'episode_idx': [-1]}, '1 .* the one before; .* 1 of {}'),
+    ((1, 0), {'checkpoint_idx': [7]}, '1 gaps in .* {}'),
+    ((1, 0), {'episode_idx': [1]}, '1 gaps in .* {}'),
+    # The first discount means nothing; a truncated episode may have had more rewards.
+    ((1, 2), {'discounts': [0.5] + [1.0] * 24, 'episode_return': [500.0]}, ''),
+  ],
+)
+def test_doubts_are_counted_and_kept(tmp_path, run, place, changed, doubts):
+  names = [file_names.format(1, number, 50) for number in (0, 1)]
+  for number, name in enumerate(names):
+    records = []
+    for i, episode in enumerate(unplugged_files.random_episodes(*LENGTHS)):
+      values = unplugged_files.features(episode, number, 2 * number + i)
+      values |= changed if place == (number, i) else {}
+      records.append(unplugged_files.serialize(values))
+    unplugged_files.write_records(tmp_path / 'Pong' / name, records)
+  for _ in range(2):  # The second import reads no file.
+    out = run('import', tmp_path / 'Pong', tmp_path / 'store', '--json')[1]
+    found = '; '.join(json.loads(out)['doubts'])
+    assert re.fullmatch(doubts.format(names[place[0]]), found), found
+
+
 def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
   folder, store = tmp_path / 'Pong', tmp_path / 'store'
   path = pathlib.Path(unplugged_files.write_run(folder, 1, [0, 1])[1])
@@ -89,23 +118,15 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
   same(store, [0, 1])
 
 
-@pytest.mark.parametrize(
-  'arguments, messages',
-  [
-    (['--run=3'], ['run 3', '1-2']),
-    (['--run=1', '--checkpoints=1-3'], ['checkpoints 2', '0-1,3']),
-  ],
-)
-def test_a_mistake_is_one_line(folder, tmp_path, run, arguments, messages):
-  code, _, err = run('import', folder, tmp_path / 'store', *arguments)
-  assert code == 2 and is_one_line(err), err
-  assert all(message in err for message in messages), err
-  assert not (tmp_path / 'store').exists()
-
-
-def test_relative_paths_have_names(folder, tmp_path, run, monkeypatch):
+def test_mistakes_are_one_line(folder, tmp_path, run, monkeypatch):
   monkeypatch.chdir(folder)
-  code, _, err = run('import', '..', tmp_path / 'store')
-  assert code == 2 and f'choose one, e.g. {folder}' in err
+  for source, *options, message in (
+    ('..', f'choose one, e.g. {folder}'),
+    ('.', '--run=3', 'no files of run 3, but of 1-2'),
+    ('.', '--run=1', '--checkpoints=1-3', 'checkpoints 2, but of 0-1,3'),
+  ):
+    code, _, err = run('import', source, tmp_path / 'store', *options)
+    assert code == 2 and is_one_line(err) and message in err, err
+    assert not (tmp_path / 'store').exists()
   code, out, err = run('import', '.', tmp_path / 'store', '--run=2')
   assert code == 0 and 'Pong, 3 episodes' in out, err

@@ -55,6 +55,14 @@ def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
   assert code == 1 and 'missing: Pong/2 is not available: 404' in out
   assert 'Pong/1: the source has no shards 50 (found: 1-2)' in out
   assert_complete(root, data_dir, (1, 2))
+  for flag, *messages in (
+    ('--game=Pnog', 'no Pnog/1', 'did you mean Pong?'),
+    ('--run=7', 'no Pong/7', 'the folder above the games'),
+    ('--shards=99', 'no Pong/1, shards 99'),
+  ):
+    code, out, err = run(root, flag)
+    assert code == 1 and not out and is_one_line(err)
+    assert all(message in err for message in messages), err
 
 
 def test_a_run_of_many_shards_is_fetched_whole(
@@ -94,20 +102,6 @@ def test_a_server_may_refuse_a_shard_or_to_give_headers_only(
   assert len(contents(data_dir)) == 18
 
 
-@pytest.mark.parametrize(
-  'flag, messages',
-  [
-    ('--game=Pnog', ['no Pnog/1', 'did you mean Pong?']),
-    ('--run=7', ['no Pong/7', 'the folder above the games']),
-    ('--shards=99', ['no Pong/1, shards 99']),
-  ],
-)
-def test_what_the_source_lacks_is_named(root, run, flag, messages):
-  code, out, err = run(root, flag)
-  assert code == 1 and not out and is_one_line(err)
-  assert all(message in err for message in messages), err
-
-
 def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
   original, server, run, data_dir
 ):
@@ -137,18 +131,3 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
     assert code == 2 and not out and is_one_line(err)
     assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
     assert ('for the store' in err) == bool(flags)
-
-
-@pytest.mark.parametrize(
-  'source, flags, message',
-  [
-    ('gopher://a', [], 'cannot be fetched from'),
-    ('http://', [], 'has no host'),
-    ('.', ['--game', 'Pong', 'Pong'], 'repeats a game'),
-    ('.', ['--jobs=0'], 'jobs'),
-  ],
-)
-def test_mistakes_are_one_line(run, tmp_path, source, flags, message):
-  code, out, err = run(source, *flags)
-  assert code == 2 and not out and is_one_line(err) and message in err
-  assert not (tmp_path / 'data').exists()

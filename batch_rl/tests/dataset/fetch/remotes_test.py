@@ -169,6 +169,24 @@ def test_statuses_of_web_servers(server, status, kind):
     assert type(raised.value) is kind
 
 
+@pytest.mark.parametrize(
+  'status, headers, message',
+  [
+    (302, {'Location': 'file:///etc/hosts'}, "adapters were found for 'file:"),
+    (302, {'Location': 'http://[x'}, 'Invalid IPv6 URL'),
+    (302, {}, 'Exceeded 30 redirects'),
+    (400, {'Content-Length': '7'}, 'multiple unmatching values'),
+  ],
+)
+def test_malformed_answers(server, run, status, headers, message):
+  location = {'Location': f'/{RUN}/{FRAMES}'.replace('$', '%24')}
+  server.statuses = {FRAMES: [status, 999]}
+  server.headers = headers or location
+  code, _, err = run(server.url, '--shards=1')
+  assert code == 1 and is_one_line(err) and message in err
+  assert f'{server.url}/{RUN}/' in err and len(server.requests) < 99
+
+
 def test_a_server_without_encryption_is_not_asked_again(server):
   remote = fetch.connect(server.url.replace('http:', 'https:'), 10)
   with pytest.raises(remotes.PermanentError, match='SSL'):

@@ -4,10 +4,9 @@ import json
 import shutil
 import time
 
-import fsspec
 import pytest
 
-from batch_rl.dataset.fetch import unplugged_run
+from batch_rl.dataset.fetch import partial_file, unplugged_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import file_names
@@ -50,23 +49,6 @@ def test_all_checkpoints_are_the_default(web, run, store):
   web.requests.clear()
   code, out, _ = run(web.url, UNPLUGGED, '--dry_run')
   assert code == 1 and f'missing: {lacking}\n' in out
-
-
-@pytest.mark.parametrize(
-  'flags, message',
-  [
-    (['--game=Pnog'], 'no Pnog (did you mean Pong?)'),
-    (['--game=Adventure'], '46 games, and no Adventure'),
-    (['--shards=1'], '--shards does not apply to --layout=unp'),
-    (['--layout=dopamine', '--checkpoints=1'], '--layout=dopamine'),
-  ],
-)
-def test_mistakes_are_one_line_before_any_request(
-  web, run, tmp_path, flags, message
-):
-  code, out, err = run(web.url, UNPLUGGED, *flags)
-  assert code == 2 and not out and is_one_line(err) and message in err
-  assert not web.requests and not (tmp_path / 'data').exists()
 
 
 @pytest.mark.parametrize(
@@ -122,13 +104,8 @@ def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   assert shards(store) == [0, 1, 2, 3] and not raw_files(store)
 
 
-@pytest.mark.parametrize('kind', ['folder', 'memory'])
-def test_sources(unplugged, run, run_hash, kind):
-  source = unplugged / file_names.FOLDER
-  if kind == 'memory':
-    source = 'memory://u'
-    fsspec.filesystem('memory').put(str(unplugged), '/u', recursive=True)
-  code, out, err = run(source, *FLAGS)
+def test_the_source_may_be_the_folder_of_games(unplugged, run, run_hash):
+  code, out, err = run(unplugged / file_names.FOLDER, *FLAGS)
   assert code == 0 and not err and f'hash {run_hash}' in out
 
 
@@ -175,6 +152,21 @@ def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):
   web.bodies, web.statuses = {}, {}
   code, out, _ = run(web.url, *FLAGS)
   assert code == 0 and f'hash {run_hash}' in out and '2 files fetched' in out
+
+
+def test_no_more_than_the_planned_size_is_written(
+  web, run, pong, store, run_hash, monkeypatch
+):
+  sizes = [(pong / name).stat().st_size for name in NAMES]
+  monkeypatch.setattr(partial_file, '_MOST_BYTES', 9000)
+  web.endless = True
+  for web.lengths, limit in ((True, sizes[1]), (False, 9000)):
+    code, out, _ = run(web.url, *FLAGS, '--json')
+    assert code == 1 and f'{NAMES[1]} is longer than {limit:,} B.' in out
+    assert json.loads(out)['bytes'] <= 2 * sum(sizes) and not raw_files(store)
+  web.endless, web.lengths = False, True
+  code, out, _ = run(web.url, *FLAGS)
+  assert code == 0 and f'hash {run_hash}' in out
 
 
 def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):

@@ -31,6 +31,8 @@ class WebServer(http.server.ThreadingHTTPServer):
     bytes_per_second: Bandwidth of each connection; None for unlimited.
     lengths: Whether answers have a Content-Length.
     md5s: Whether files have hashes, as from Google Cloud Storage.
+    headers: Further headers of each answer; a name may be repeated.
+    endless: Whether bodies have no length and never end.
     stalls: Number of further bodies that stop in the middle, until it is closed.
   """
 
@@ -39,14 +41,14 @@ class WebServer(http.server.ThreadingHTTPServer):
   retry_after = '0'
   drop_after = bytes_per_second = None
   ranges = if_range = etags = lengths = True
-  md5s = False
+  md5s = endless = False
   stalls = 0
 
   def __init__(self, folder, handler=None):
     super().__init__(('127.0.0.1', 0), handler or Handler)
     self.folder = str(folder)
     self.url = f'http://127.0.0.1:{self.server_port}'
-    self.requests, self.statuses, self.bodies = [], {}, {}
+    self.requests, self.statuses, self.bodies, self.headers = [], {}, {}, {}
     self._closing = threading.Event()
     self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
     self._thread.start()
@@ -137,15 +139,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     self, body, kind='application/octet-stream', headers=None, code=200
   ):
     server = self.server
+    is_endless = server.endless and self.command == 'GET'
     self.send_response(code)
     self.send_header('Content-Type', kind)
-    if server.lengths:
+    if server.lengths and not is_endless:
       self.send_header('Content-Length', str(len(body)))
     else:
       self.send_header('Connection', 'close')
     if code in (429, 503):
       self.send_header('Retry-After', server.retry_after)
-    for key, value in (headers or {}).items():
+    for key, value in {**(headers or {}), **server.headers}.items():
       self.send_header(key, value)
     self.end_headers()
     if self.command == 'HEAD':
@@ -153,6 +156,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     limit = server.drop_after if kind.endswith('octet-stream') else None
     step = max((server.bytes_per_second or len(body)) // 20, 1)
     with contextlib.suppress(OSError):
+      while is_endless and kind.endswith('octet-stream'):
+        self.wfile.write(body)
       if limit is None and kind.endswith('octet-stream'):
         self.wfile.flush()
         server.stall()

@@ -1,5 +1,8 @@
 """Tests of frames stored as PNG."""
 
+import struct
+import zlib
+
 import cv2
 import numpy as np
 import pytest
@@ -27,23 +30,43 @@ def flipped(data, at):
   return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def test_other_images_are_refused_by_their_number(sample):
+def test_other_images_are_refused_by_their_number(sample, capfd):
   good = png_frames.encode_png(sample[0])
+  at = good.index(b'IDAT')
+  lines = zlib.decompress(good[at + 4 : -16])
+  packed = zlib.compress(lines)
+
+  def image(*header, pixels=packed):
+    """Returns an image whose chunks have their checksums."""
+    header = struct.pack('>IIBBBBB', *header or (84, 84, 8, 0, 0, 0, 0))
+    chunks = b'IHDR' + header, b'IDAT' + pixels, b'IEND'
+    return good[:8] + b''.join(
+      struct.pack('>I', len(c) - 4) + c + struct.pack('>I', zlib.crc32(c))
+      for c in chunks
+    )
+
+  frames = png_frames.PngFrames('an episode', [image()])
+  frames.decode(0, 1, np.empty((1, 84, 84), np.uint8))  # is well
+  jpeg = cv2.imencode('.jpg', sample[0])[1].tobytes()
   color = cv2.imencode('.png', np.zeros((84, 84, 3), np.uint8))[1].tobytes()
-  deep = cv2.imencode('.png', np.zeros((84, 84), np.uint16))[1].tobytes()
-  huge = (1 << 30).to_bytes(4, 'big')
-  for bad in (
-    b'',
-    color,
-    deep,
-    png_frames.encode_png(sample[0][:, :40]),
-    png_frames.encode_png(sample[0][:40]),
-    good[:-30],
-    flipped(good, good.index(b'IDAT') + 9),
-    flipped(good, len(good) - 17),  # the checksum of the pixels
-    good[:16] + huge + huge + good[24:],
-    cv2.imencode('.jpg', sample[0])[1].tobytes(),
-  ):
+  sizes = (1 << 30, 1 << 30), (40, 84), (84, 40)
+  # Of 16 bits, of 4, and interlaced.
+  kinds = (16, 0, 0, 0, 0), (4, 0, 0, 0, 0), (8, 0, 0, 0, 1)
+  cases = {
+    'not a PNG': [b'', jpeg],
+    'a PNG of another kind': [color]
+    + [image(*size, 8, 0, 0, 0, 0) for size in sizes]
+    + [image(84, 84, *kind) for kind in kinds],
+    'a damaged PNG': [good[:-30]]
+    + [flipped(good, place) for place in (20, at + 9, len(good) - 17)]
+    + [image(pixels=p) for p in (packed[:-4], flipped(packed, len(packed) - 1))]
+    + [
+      image(pixels=zlib.compress(p))
+      for p in (lines[:-1], lines + b'0', b'\5' + lines[1:])
+    ],
+  }
+  for message, bad in ((m, bad) for m in cases for bad in cases[m]):
     frames = png_frames.PngFrames('an episode', [good, bad, good])
-    with pytest.raises(ValueError, match='frame 1 of an episode'):
+    with pytest.raises(ValueError, match=f'frame 1 of an episode is {message}'):
       frames.decode(0, 3, np.empty((3, 84, 84), np.uint8))
+  assert capfd.readouterr() == ('', '')  # libpng prints, too

@@ -160,17 +160,6 @@ def test_a_killed_import_continues(tmp_path):
   runs.assert_same(runs.transitions(target), expected(*range(7)))
 
 
-def test_unclipped_returns_are_recorded_if_rewards_are_larger(tmp_path):
-  logged = runs.make_episodes(20, 30)
-  logged[1][2][5] = 7
-  target = str(tmp_path / 'store')
-  reader = ListReader({i: [(None, logged[i])] for i in range(2)})
-  store_import.import_parts(reader, target)
-  found = list(dataset.open(target).trajectories())
-  assert [e.unclipped_return for e in found] == [None, 7]
-  assert found[1].logged_return == 1
-
-
 def test_few_frames_are_in_memory_for_the_dictionary(tmp_path, monkeypatch):
   train, sequences = compression_dictionary.train, []
 

@@ -130,9 +130,3 @@ def test_two_runs_are_not_mixed(original, tmp_path, run, suffixes):
   assert f'{source}/1/' in err and ' and 2/' in err and 'different' in err
   assert not (tmp_path / 'run').exists()
   assert run('import', source / '1', tmp_path / 'run')[0] == 0
-
-
-def test_a_remote_directory_is_to_be_fetched_first(tmp_path, run):
-  code, out, err = run('import', 'gs://bucket/dqn', tmp_path / 'run')
-  assert code == 2 and not out and is_one_line(err)
-  assert '`fetch` it first' in err

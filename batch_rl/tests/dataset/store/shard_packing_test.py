@@ -127,5 +127,13 @@ def test_a_packed_shard_appears_only_when_complete(tmp_path, pool, synced):
     shard_packing.pack(*arguments)
   assert os.listdir(directory) == []
   path.write_bytes(content)
+  reward = logs / shard_files.file_name('reward', 0)
+  content = reward.read_bytes()
+  reward.write_bytes(content + b'x')
+  with pytest.raises(ValueError, match='changed while it was packed'):
+    shard_packing.pack(*arguments)
+  assert os.listdir(directory) == []
+  reward.write_bytes(content)
+  del synced[:]
   shard_packing.pack(*arguments)
   assert synced == ['shard-0.bin.tmp', 'store', 'shard-0.json.tmp', 'store']

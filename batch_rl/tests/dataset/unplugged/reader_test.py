@@ -28,7 +28,14 @@ def open_reader(path, game=None):
 def test_episodes(folder):
   made = open_reader(folder)
   for part in made.parts:
-    found = list(made.read(part))
+    episodes = made.read(part)
+    found = [next(episodes)]
+    assert made.files_of(part) == {}
+    found += episodes
+    content = (folder / part.name).read_bytes()
+    file = made.files_of(part)[part.name]
+    assert file['sha256'] == hashlib.sha256(content).hexdigest()
+    assert file['bytes'] == part.size
     expected = unplugged_files.random_episodes(
       30, 20, 25, seed=200 + part.number
     )
@@ -45,19 +52,6 @@ def test_episodes(folder):
       assert episode.episode_return == episode.reward.sum()
     positions = [episode.position for episode in found]
     assert positions == sorted(positions) and positions[-1] == part.size
-
-
-def test_files_are_identified_by_hashes(folder):
-  made = open_reader(folder)
-  part = made.parts[1]
-  episodes = made.read(part)
-  next(episodes)
-  assert made.files_of(part) == {}
-  list(episodes)
-  content = (folder / part.name).read_bytes()
-  file = made.files_of(part)[part.name]
-  assert file['sha256'] == hashlib.sha256(content).hexdigest()
-  assert file['bytes'] == part.size
 
 
 @pytest.mark.usefixtures('eager')
@@ -93,6 +87,7 @@ def floats(*values):
     ({'actions': [-1] * 10}, 'actions from -1 to -1'),
     ({'actions': [*range(9), 1 << 32]}, 'actions from 0 to 4294967296'),
     ({'unclipped_rewards': floats(*[0] * 9, 'nan')}, 'rewards that are'),
+    ({'episode_return': floats('nan')}, 'or a finite return'),
     ({'discounts': floats(*[1] * 9, 2)}, 'discounts outside'),
     ({'discounts': floats(1, *['nan'] * 9)}, 'discounts outside'),
     ({'discounts': floats(1, 1, 0, *[1] * 7)}, 'continues after one of 0'),
