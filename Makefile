@@ -8,7 +8,7 @@ INSTALLED = $(VENV)/.installed
 TORCH_TRIED = $(VENV)/.torch_tried
 DOCS_INSTALLED = $(VENV)/.docs_installed
 
-.PHONY: demo demo-minatar docs test lint format bench clean
+.PHONY: demo demo-minatar docs test lint format bench bench-smoke figures clean
 
 $(INSTALLED): setup.py requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,14 @@ docs: $(DOCS_INSTALLED)
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks.bench
+
+# Each program of benchmarks/ in its smallest form: a few minutes.
+bench-smoke: $(INSTALLED)
+	$(RUN) benchmarks.smoke
+
+# `make figures ONLY='pytorch kills'` measures these again: docs/help/figures.md.
+figures: $(INSTALLED)
+	$(RUN) benchmarks.figures $(if $(ONLY),--only $(ONLY))
 
 clean:
 	rm -rf $(VENV) $(DEMO_DIR) $(DEMO_DIR)-minatar build site *.egg-info

@@ -1,8 +1,8 @@
 """`make bench`: the speed of this package beside Dopamine's, on this machine.
 
-Prints tables and asserts nothing; with `--quick` it only shows that it works. The parts: `benchmarks/data_path.py` (makes large
-shards on its first run), `benchmarks/iteration.py`, online data generation, and
-`benchmarks/sampling_rates.py`.
+Prints tables and asserts nothing. The parts: `benchmarks/data_path.py` (makes large shards on
+its first run), `benchmarks/iteration.py`, online data generation, and
+`benchmarks/sampling_rates.py`. `--quick` leaves out those that are programs themselves.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
@@ -22,6 +22,9 @@ from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from benchmarks import data_path, iteration, measuring, sampling_rates
 
 _STEPS = 100  # agent steps a round
+_HISTORY = 200  # agent steps before the first update
+if measuring.QUICK:
+  _STEPS, _HISTORY = 8, 40
 
 
 def online() -> None:
@@ -38,7 +41,7 @@ def online() -> None:
       ('silent', silent),
     ):
       environment = atari_lib.create_atari_environment('Pong')
-      iteration.single_steps(agent, environment, 300)
+      iteration.single_steps(agent, environment, _HISTORY + _STEPS)
       functions[name] = functools.partial(
         iteration.single_steps, agent, environment, _STEPS
       )
@@ -67,9 +70,9 @@ def online_agent(directory: str | None):
   gin.clear_config()
   with tf.Graph().as_default():
     if directory is None:
-      return dqn_agent.DQNAgent(None, 6, min_replay_history=200)
+      return dqn_agent.DQNAgent(None, 6, min_replay_history=_HISTORY)
     return logged_dqn_agent.LoggedDQNAgent(
-      None, 6, directory, min_replay_history=200
+      None, 6, directory, min_replay_history=_HISTORY
     )
 
 
@@ -78,11 +81,13 @@ def main() -> None:
   measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
-  data_path.table()
-  iteration.table()
+  if not measuring.QUICK:
+    data_path.table()
+    iteration.table()
   online()
-  print()
-  sampling_rates.table(sampling_rates.stores())
+  if not measuring.QUICK:
+    print()
+    sampling_rates.table(sampling_rates.stores())
 
 
 if __name__ == '__main__':

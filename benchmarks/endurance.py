@@ -1,6 +1,6 @@
 """Memory over 200,000 updates of a small network.
 
-  python -um benchmarks.endurance
+  python -um benchmarks.endurance [--quick]
 
 An offline DQN on CartPole, with the runner of the main job: twenty iterations of 10,000
 updates, each with an evaluation and a checkpoint. Takes a few minutes.
@@ -23,6 +23,8 @@ from benchmarks import measuring, processes
 
 UPDATES = 10_000  # an iteration
 ITERATIONS = 20
+if measuring.QUICK:
+  UPDATES, ITERATIONS = 100, 2
 BINDINGS = f"""
     {{agent}}.update_period = 4
     {{agent}}.target_update_period = 400
@@ -45,6 +47,7 @@ class Runner(run_experiment.FixedReplayRunner):
 
 def main() -> None:
   """Prints resident memory after each iteration."""
+  measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   names = {
     'runner': 'FixedReplayRunner',

@@ -1,6 +1,6 @@
 """Kills runs at random times and compares the results with uninterrupted runs.
 
-  python -um benchmarks.faults [--kills 200] [--at_once 2]
+  python -um benchmarks.faults [--kills 200] [--at_once 2] [--quick]
 
 Each kind of run (an offline agent of each family, online agents with their logs, a
 conversion) runs once without interruption. Then it runs repeatedly with SIGKILL at
@@ -8,10 +8,9 @@ random times: during start-up, training, evaluation, or the writing of a checkpo
 shard. Restarted until it is done, it must have the same weights, losses, episodes and
 rows. 200 kills take an hour on two otherwise idle cores, with a run on each (`--at_once`).
 The same command continues an interrupted benchmark. The exit code is 1 if any run differs;
-such runs are kept in `--work_dir`.
+such runs are kept in `--work_dir`. `--quick` kills a conversion once.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import functools
@@ -30,6 +29,7 @@ import time
 from batch_rl.sweep import stop_with_parent
 from batch_rl.tests import results
 from batch_rl.utils import files
+from benchmarks import measuring
 
 DATA_DIR = os.path.abspath('data/Pong/1')
 OFFLINE = {
@@ -40,7 +40,11 @@ OFFLINE = {
   'multi_network_rem': 'multi_network_rem',
 }
 ONLINE = {'online dqn': 'dqn', 'online random': 'random'}
-KINDS = (*OFFLINE, *ONLINE, 'conversion')
+KINDS: tuple[str, ...] = (*OFFLINE, *ONLINE, 'conversion')
+if measuring.QUICK:
+  from benchmarks import logs
+
+  KINDS, DATA_DIR = ('conversion',), logs.make('Pong')
 
 
 def command(kind: str, directory: str) -> list[str]:
@@ -248,9 +252,12 @@ class Tester:
 
 def main() -> int:
   """Prints the number of kills by kind, and the runs that differ."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--kills', type=int, default=200)
-  parser.add_argument('--at_once', type=int, default=2, help='runs at a time')
+  parser = measuring.parser(__doc__)
+  kills, at_once = (1, 1) if measuring.QUICK else (200, 2)
+  parser.add_argument('--kills', type=int, default=kills)
+  parser.add_argument(
+    '--at_once', type=int, default=at_once, help='runs at a time'
+  )
   parser.add_argument('--work_dir', default='runs/faults')
   arguments = parser.parse_args()
   work_dir = os.path.abspath(arguments.work_dir)

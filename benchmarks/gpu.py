@@ -308,7 +308,7 @@ def launch_bound(rates: Mapping[int, float]) -> str:
 
 
 def table(
-  wanted: Sequence[Measurement], processors: int, seconds: float
+  wanted: Sequence[Measurement], shards: str, processors: int, seconds: float
 ) -> None:
   """Measures, and prints the rows of the table as they are found."""
   width = max(len(one.name) for one in wanted) + 3  # 'together' for 'each'
@@ -317,7 +317,7 @@ def table(
   end, reference = time.monotonic() + seconds, 0.0
   constants: dict[int, float] = {}
   with tempfile.TemporaryDirectory() as data_dir:
-    measuring.in_new_process(processes.convert, DATA_DIR, data_dir)
+    measuring.in_new_process(processes.convert, shards, data_dir)
     progress = tqdm.tqdm(wanted, 'measuring', unit='measurement')
     for i, one in enumerate(progress):
       left = end - time.monotonic()
@@ -355,6 +355,9 @@ def main() -> None:
   parser.add_argument(
     '--only', nargs='+', default=[], help='first words of the rows to measure'
   )
+  parser.add_argument(
+    'shards', nargs='?', default=DATA_DIR, help='default: %(default)s'
+  )
   options = parser.parse_args()
   about = describe()
   wanted = [
@@ -365,7 +368,7 @@ def main() -> None:
   if not wanted:
     parser.error(f'--only={" ".join(options.only)} names no row.')
   head(about, options.minutes)
-  table(wanted, about['processors'], 60 * options.minutes)
+  table(wanted, options.shards, about['processors'], 60 * options.minutes)
 
 
 if __name__ == '__main__':

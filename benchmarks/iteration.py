@@ -49,7 +49,7 @@ PROBE_SIZE = 2048  # transitions: the default of `FixedReplayRunner`
 ENVIRONMENTS = (1, 2, 4, 8, 12)
 AGENTS = ('dqn', 'rem')
 if measuring.QUICK:
-  UPDATES, STEPS, ENVIRONMENTS, AGENTS = 5, 10, (8,), ('dqn',)
+  UPDATES, STEPS, ENVIRONMENTS, AGENTS = 2, 10, (2,), ('dqn',)
   PROBE_SIZE = 32
 
 
@@ -64,6 +64,8 @@ def offline_agent(name: str, data_dir: str = DATA_DIR, **bindings):
   gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
   for parameter, value in bindings.items():
     gin.bind_parameter(parameter.replace('__', '.'), value)
+  if measuring.QUICK:
+    gin.bind_parameter('FixedReplayBuffer.replay_file_end_index', 1)
   with tf.Graph().as_default():
     seeding.seed_libraries(
       seeding.run_seed(), 0, seeding.has_deterministic_ops()

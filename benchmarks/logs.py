@@ -25,7 +25,7 @@ from benchmarks import measuring
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
 ROWS, CAPACITY = 60_000, 20_000
 if measuring.QUICK:
-  DIRECTORY = os.path.join(DIRECTORY, 'quick')
+  DIRECTORY = os.path.join(DIRECTORY, 'smallest')
   ROWS, CAPACITY = 3000, 1000
 
 

@@ -10,11 +10,13 @@ import contextlib
 import json
 import multiprocessing
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from absl import logging
@@ -23,6 +25,7 @@ from absl import logging
 # processes, too.
 QUICK = '--quick' in sys.argv
 WARM_UP = 1 if QUICK else 3  # rounds
+UNAVAILABLE = 69  # exit code if a peer or a library is missing: EX_UNAVAILABLE
 
 
 def parser(doc: str) -> argparse.ArgumentParser:
@@ -38,6 +41,45 @@ def parser(doc: str) -> argparse.ArgumentParser:
     help='smallest sizes, one round: shows only that it works',
   )
   return made
+
+
+def add_out(
+  parser: argparse.ArgumentParser, kept: object, default: str
+) -> None:
+  """Adds `--out`, and `--update` to replace results that git tracks.
+
+  Args:
+    parser: Parser of a benchmark.
+    kept: Tracked file or directory.
+    default: What happens without both flags.
+  """
+  place = parser.add_mutually_exclusive_group()
+  place.add_argument(
+    '--out', type=pathlib.Path, help=f'where results go; default: {default}'
+  )
+  place.add_argument(
+    '--update',
+    action='store_const',
+    const=pathlib.Path(str(kept)),
+    dest='out',
+    help='replace the results that git tracks',
+  )
+
+
+def continue_record(
+  options: argparse.Namespace, kept: pathlib.Path
+) -> pathlib.Path:
+  """Returns the directory of `--out`; a new one starts as a copy of `kept`."""
+  out = options.out or options.work_dir / 'results'
+  if not out.exists():
+    shutil.copytree(kept, out)
+  return out
+
+
+def leave_out(reason: str) -> NoReturn:
+  """Ends a benchmark whose peer or library is missing."""
+  print(f'left out: {reason}', file=sys.stderr)
+  sys.exit(UNAVAILABLE)
 
 
 def interleave(

@@ -15,7 +15,7 @@ ROWS = 1_000_000  # of a shard
 SHARDS = {'Pong': 7, 'Breakout': 1, 'Seaquest': 1}
 DOPAMINE_ROWS = 250_000  # capacity of Dopamine's memory: 1.8 GB
 if measuring.QUICK:
-  ROWS, SHARDS, DOPAMINE_ROWS = 20_000, {'Pong': 2}, 5000
+  ROWS, SHARDS, DOPAMINE_ROWS = 3000, {'Pong': 2}, 1000
 
 
 def make(game: str) -> tuple[str, str]:

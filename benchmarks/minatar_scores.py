@@ -2,12 +2,14 @@
 
   python -um benchmarks.minatar_scores --random
   python -um benchmarks.minatar_scores --online runs/minatar/online
+  python -um benchmarks.minatar_scores --random --update  # replaces scores of the file
 
 `--random` plays 1,000 episodes of uniformly random actions in each game; it takes two
 minutes of one processor, and the seed determines the scores. `--online` takes the
 `dqn_final` and `dqn_best` scores from the finished online DQN runs below a directory:
-means over the runs of the last evaluation and of the best one. A score that is measured
-again replaces the old one; `normalisation.MINATAR_VERSION` then needs another number.
+means over the runs of the last evaluation and of the best one. They are printed, or added
+to a file of your choice (`--out`). With `--update`, they replace those of the package;
+`normalisation.MINATAR_VERSION` then needs another number.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import csv
 import dataclasses
 import importlib.metadata
 import io
+import pathlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -22,6 +25,7 @@ import numpy as np
 from batch_rl.minatar import environment, games
 from batch_rl.report import normalisation, run_results
 from batch_rl.utils import files
+from benchmarks import measuring
 
 SEED = 0
 # In the order of the file.
@@ -130,11 +134,11 @@ def _score(game, score, returns, source):
   )
 
 
-def update(scores: Iterable[Score]) -> None:
-  """Writes scores to the file, in place of earlier ones of the same kind."""
+def update(scores: Iterable[Score], path: pathlib.Path) -> None:
+  """Writes scores to a file, in place of earlier ones of the same kind."""
   rows = {}
-  if normalisation.MINATAR_SCORES_CSV.exists():
-    with normalisation.MINATAR_SCORES_CSV.open(newline='') as file:
+  if path.exists():
+    with path.open(newline='') as file:
       rows = {(row['game'], row['score']): row for row in csv.DictReader(file)}
   for score in scores:
     rows[score.game, score.score] = dataclasses.asdict(score)
@@ -146,17 +150,16 @@ def update(scores: Iterable[Score]) -> None:
     rows.items(), key=lambda item: (item[0][0], SCORES.index(item[0][1]))
   ):
     writer.writerow(row)
-  files.write_bytes(
-    str(normalisation.MINATAR_SCORES_CSV), text.getvalue().encode()
-  )
+  files.write_bytes(str(path), text.getvalue().encode())
 
 
 def main() -> None:
-  """Measures and writes scores."""
+  """Measures, prints and, if asked, writes scores."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--random', action='store_true')
   parser.add_argument('--online', metavar='DIR')
   parser.add_argument('--episodes', type=int, default=1000)
+  measuring.add_out(parser, normalisation.MINATAR_SCORES_CSV, 'printed only')
   arguments = parser.parse_args()
   if not (arguments.random or arguments.online):
     parser.error('give --random, --online or both')
@@ -166,11 +169,13 @@ def main() -> None:
   if arguments.random:
     for game in games.GAMES:
       scores.append(measure_random(game, arguments.episodes))
-      print(f'{game}: {scores[-1].value} +- {scores[-1].standard_error}')
   if arguments.online:
     scores += online_scores(arguments.online)
-  update(scores)
-  print(normalisation.MINATAR_SCORES_CSV)
+  for one in scores:
+    print(f'{one.game} {one.score}: {one.value} +- {one.standard_error}')
+  if arguments.out:
+    update(scores, arguments.out)
+    print(arguments.out)
 
 
 if __name__ == '__main__':

@@ -60,6 +60,8 @@ OFFLINE = (
   *('bc', 'cql', 'bcq', 'dr3', 'iqn', 'munchausen_dqn', 'munchausen_iqn'),
   *('hl_gauss', 'two_hot', 'sarsa', 'monte_carlo', 'iql'),
 )
+if measuring.QUICK:
+  ONLINE, OFFLINE = ('dqn_adam',), ('dqn', 'rem')
 
 
 class DopamineC51(rainbow_agent.RainbowAgent):

@@ -1,12 +1,14 @@
 """Random scores of each game, for `batch_rl/report/scores/random_scores.csv`.
 
-  python -um benchmarks.random_scores [--games Pong Breakout] [--episodes 100]
+  python -um benchmarks.random_scores [--games Pong Breakout] [--episodes 100] [--out FILE]
+  python -um benchmarks.random_scores --update   # adds the package's missing rows
 
 Uniformly random actions of the minimal set under the dataset's protocol: sticky
 actions 0.25, frame skip 4, no life-loss terminals, episodes of at most 27,000 agent
-steps. Each game is played with the dataset's ROM and, if it differs, ale-py's. Existing
-rows of the file are not measured again. With --normalisers, the scores for the dataset's
-ROMs then replace those in `normalisers.csv`.
+steps. Each game is played with the dataset's ROM and, if it differs, ale-py's. Scores are
+printed, and added to a file of your choice (`--out`) or, with `--update`, to the package's.
+Existing rows of the file are not measured again. With --normalisers, the scores for the
+dataset's ROMs then replace those in `normalisers.csv`.
 
 Takes about an hour of one processor. Seed and engine determine the scores.
 """
@@ -27,6 +29,7 @@ from batch_rl.atari import environment, roms
 from batch_rl.report import normalisation
 from batch_rl.sweep import plan
 from batch_rl.utils import files
+from benchmarks import measuring
 
 # All play the same number of complete episodes. Taking the first episodes to end would
 # favour short ones.
@@ -136,11 +139,11 @@ def find_roms(game: str) -> list[roms.Rom]:
     return [current]
 
 
-def read_scores() -> dict[tuple[str, str], dict[str, str]]:
-  """Returns the rows of `random_scores.csv` by game and md5; {} without a file."""
-  if not normalisation.RANDOM_SCORES_CSV.exists():
-    return {}
-  rows = _read(normalisation.RANDOM_SCORES_CSV)
+def read_scores(
+  path: pathlib.Path | None,
+) -> dict[tuple[str, str], dict[str, str]]:
+  """Returns the rows of a file by game and md5; {} without a file."""
+  rows = _read(path) if path and path.exists() else []
   return {(row['game'], row['rom_md5']): row for row in rows}
 
 
@@ -159,7 +162,7 @@ def update_normalisers() -> None:
   The score is that of the dataset's ROM or, if not measured, of ale-py's.
   """
   random: dict[str, dict[str, str]] = {}
-  for row in read_scores().values():
+  for row in read_scores(normalisation.RANDOM_SCORES_CSV).values():
     if row['rom_set'] != 'current' or row['game'] not in random:
       random[row['game']] = row
   rows = _read(normalisation.NORMALISERS_CSV)
@@ -206,10 +209,13 @@ def main() -> None:
     action='store_true',
     help='measure rows of another seed, engine or fewer episodes again',
   )
+  measuring.add_out(parser, normalisation.RANDOM_SCORES_CSV, 'printed only')
   arguments = parser.parse_args()
   if arguments.episodes <= 0 or arguments.episodes % ENVIRONMENTS:
     parser.error(f'--episodes is not a multiple of {ENVIRONMENTS}.')
-  rows = read_scores()
+  if arguments.normalisers and arguments.out != normalisation.RANDOM_SCORES_CSV:
+    parser.error('--normalisers needs --update')
+  rows = read_scores(arguments.out)
   missing = []
   for game in arguments.games:
     for rom in find_roms(game):
@@ -229,8 +235,9 @@ def main() -> None:
     rows[score.game, score.rom_md5] = {
       name: str(value) for name, value in dataclasses.asdict(score).items()
     }
-    in_order = sorted(rows.values(), key=lambda r: (r['game'], r['rom_set']))
-    _write(normalisation.RANDOM_SCORES_CSV, in_order)
+    if arguments.out:
+      in_order = sorted(rows.values(), key=lambda r: (r['game'], r['rom_set']))
+      _write(arguments.out, in_order)
     now = time.monotonic()
     left = (now - start) / done * (len(missing) - done)
     print(

@@ -49,7 +49,7 @@ def main() -> None:
   parser.add_argument(
     '--rows',
     type=int,
-    default=20_000 if quick else 1_000_000,
+    default=3000 if quick else 1_000_000,
     help='rows of a shard',
   )
   parser.add_argument('--game', default='Seaquest')

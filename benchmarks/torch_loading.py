@@ -22,14 +22,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from absl import logging
-from torch.utils import data
 
 from batch_rl import dataset
-from batch_rl.dataset import torch as torch_data
 from batch_rl.dataset.sampling import sampler
 from benchmarks import measuring
+
+try:
+  import torch
+  from torch.utils import data
+
+  from batch_rl.dataset import torch as torch_data
+except ImportError:
+  measuring.leave_out('PyTorch is not installed.')
 
 BATCHES = 1000  # a round
 ROUNDS = 7

@@ -10,12 +10,12 @@ one on data with shuffled ends of episodes.
 
 Everything runs through the package's runners, on shards on disk. Results of finished
 runs are kept in `--work_dir`; run the command again to continue. `--out` receives
-`results.csv`, `data.csv`, and a table and a figure made from them.
+`results.csv`, `data.csv`, and a table and a figure made from them. `--quick` has one agent
+and few steps, and shows only that it works.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import argparse
 import dataclasses
 import functools
 import itertools
@@ -39,6 +39,7 @@ from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.runs import command_line, interruption
 from batch_rl.tests import cartpole
 from batch_rl.utils import files, machine, safe_pickle
+from benchmarks import measuring
 from benchmarks.evidence import control_report
 
 GIN_FILES = {
@@ -84,6 +85,20 @@ NOT_LEARNING = {
 }
 # Agents that make data, and the log that each needs.
 LOGS = {'online': None, 'random': None, 'shuffled': 'online'}
+TRAINED_ON = (*DATA,)
+FURTHER_BINDINGS: tuple[str, ...] = ()
+if measuring.QUICK:
+  AGENTS, NOT_LEARNING, SHUFFLED = {'DQN': AGENTS['DQN']}, {}, {}
+  DATA['last tenth'], TRAINED_ON = ('online', 'last_transitions(100)'), ('all',)
+  FURTHER_BINDINGS = (
+    'LoggedRunner.num_iterations = 1',
+    'LoggedRunner.training_steps = 500',
+    'LoggedRunner.evaluation_steps = 100',
+    'LoggedDQNAgent.min_replay_history = 400',
+    'FixedReplayRunner.num_iterations = 1',
+    'FixedReplayRunner.training_steps = 20',
+    'FixedReplayRunner.evaluation_steps = 100',
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +142,9 @@ def list_cells(seeds: int) -> tuple[list[Cell], list[Cell], list[Cell]]:
     for environment in GIN_FILES:
       cells = functools.partial(Cell, environment, seed=seed)
       logs += [cells('', 'online'), cells('', 'random')]
-      trainings += [cells(data, agent) for data in DATA for agent in AGENTS]
+      trainings += [
+        cells(data, agent) for data in TRAINED_ON for agent in AGENTS
+      ]
     cells = functools.partial(Cell, 'CartPole', seed=seed)
     derived.append(cells('', 'shuffled'))
     trainings += [cells('all', agent) for agent in NOT_LEARNING]
@@ -177,7 +194,7 @@ def run(runner_class, create_agent, base_dir, cell: Cell, bindings) -> None:
   with tf.Graph().as_default():
     command_line.load_gin(
       [GIN_FILES[cell.environment]],
-      [*bindings, f'run_seed.seed = {cell.seed}'],
+      [*bindings, *FURTHER_BINDINGS, f'run_seed.seed = {cell.seed}'],
     )
     runner = runner_class(str(base_dir), create_agent)
     runner.run_experiment()
@@ -332,8 +349,8 @@ def _run(work_dir: pathlib.Path, cell: Cell) -> tuple[Cell, dict]:
 
 def main() -> None:
   """Runs the unfinished cells, then writes results, table and figure."""
-  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--out', default='benchmarks/evidence/control')
+  parser = measuring.parser(__doc__)
+  measuring.add_out(parser, control_report.KEPT, '<work_dir>/results')
   parser.add_argument('--work_dir', default='runs/control')
   parser.add_argument('--seeds', type=int, default=5)
   parser.add_argument('--workers', type=int, default=machine.num_cpus())
@@ -344,7 +361,9 @@ def main() -> None:
   )
   arguments = parser.parse_args()
   work_dir = pathlib.Path(arguments.work_dir).absolute()
-  stages = list_cells(arguments.seeds)
+  if arguments.quick:
+    work_dir /= 'quick'
+  stages = list_cells(1 if arguments.quick else arguments.seeds)
   if not arguments.collect:
     run_all(stages, work_dir, arguments.workers)
   done = [
@@ -358,7 +377,7 @@ def main() -> None:
     for data, (log, _) in DATA.items()
     if (cell.data, cell.agent) == ('', log)
   ]
-  out = pathlib.Path(arguments.out)
+  out = arguments.out or work_dir / 'results'
   control_report.write_results(out, [result for _, result in done], described)
   control_report.report(out)
   print(f'{out}: {", ".join(sorted(os.listdir(out)))}')

@@ -1,16 +1,13 @@
-"""The table and figure of `control.py`, made from its results.
-
-python -m benchmarks.evidence.control_report [benchmarks/evidence/control]
-"""
+"""The table and figure of `control.py`, made from its results."""
 
 import csv
 import pathlib
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib import figure, ticker
 
+KEPT = 'benchmarks/evidence/control'
 ENVIRONMENTS = ('CartPole', 'Acrobot')
 DATA = ('all', 'last tenth', 'random')
 # In the order of the figure; a palette for colour-blind readers (Okabe and Ito).
@@ -261,12 +258,3 @@ def report(out: pathlib.Path) -> None:
   (out / 'summary.md').write_text(text, encoding='utf-8')
   plot(results, out / 'control.png')
   print(text)
-
-
-def main(arguments: Sequence[str]) -> None:
-  """Writes the report of the given directory, or of the default one."""
-  report(pathlib.Path(*(arguments or ['benchmarks/evidence/control'])))
-
-
-if __name__ == '__main__':
-  main(sys.argv[1:])

@@ -12,16 +12,21 @@ expected| / max |expected|, the largest over all variables:
     check.
 
 Further rows are updates on batches from a log on disk, including n-step returns and the
-synchronisation of the target network.
+synchronisation of the target network. With `--update`, the table goes to
+`correctness.csv`, too.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import csv
+import io
+import itertools
 import os
 import tempfile
 
 from batch_rl.tests import correctness
+from batch_rl.utils import files
+from benchmarks import measuring
 
 _CSV = os.path.join(os.path.dirname(__file__), 'correctness.csv')
 _MEASURES = ('loss', 'gradient', 'weights 1', 'step 1', 'weights 2', 'step 2')
@@ -29,15 +34,20 @@ _COLUMNS = ('agent', 'n', 'data', 'config', 'optimiser', *_MEASURES)
 
 
 def main() -> None:
-  """Prints the table as Markdown and writes it to `correctness.csv`."""
+  """Prints the table as Markdown and, if asked, writes it as CSV."""
+  parser = measuring.parser(__doc__)
+  measuring.add_out(parser, _CSV, 'printed only')
+  out = parser.parse_args().out
+  text = io.StringIO()
+  table = csv.DictWriter(text, _COLUMNS, lineterminator='\n')
+  table.writeheader()
   print(*(f'| {column} ' for column in _COLUMNS), '|', sep='')
   print('| --- ' * len(_COLUMNS), '|', sep='')
-  with open(_CSV, 'w', encoding='utf-8', newline='') as file:
-    table = csv.DictWriter(file, _COLUMNS, lineterminator='\n')
-    table.writeheader()
-    for row in _rows():
-      table.writerow(row)
-      print(*(f'| {row.get(column, "")} ' for column in _COLUMNS), '|', sep='')
+  for row in itertools.islice(_rows(), 1 if measuring.QUICK else None):
+    table.writerow(row)
+    print(*(f'| {row.get(column, "")} ' for column in _COLUMNS), '|', sep='')
+  if out:
+    files.write_bytes(str(out), text.getvalue().encode())
 
 
 def _rows():

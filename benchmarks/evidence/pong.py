@@ -4,9 +4,9 @@
   python -um benchmarks.evidence.pong --make_data  # make the data again
 
 Everything runs by the package's own commands, which are printed. The offline runs are
-a sweep, `pong.yaml`; run the command again to continue it. `--out` receives the
-records and evaluations of all runs so far as `runs.zip`, with a table and a figure.
-A report by `batch_rl.report` goes to `--work_dir`.
+a sweep, `pong.yaml`; run the command again to continue it. `--out`, at first a copy of
+`pong/`, receives the records and evaluations of all runs so far as `runs.zip`, with a table
+and a figure. A report by `batch_rl.report` goes to `--work_dir`.
 """
 
 import argparse
@@ -21,9 +21,11 @@ import sys
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs import run_record
 from batch_rl.utils import files, machine
+from benchmarks import measuring
 from benchmarks.evidence import pong_report
 
 HERE = pathlib.Path('benchmarks/evidence')
+KEPT = HERE / 'pong'
 DATA = 'data/Pong/1'
 SEED_OF_DATA = 1
 COLLECTED = 'collected'  # in the work directory: the contents of `runs.zip`
@@ -84,7 +86,7 @@ def main() -> None:
   """Runs the unfinished part of the sweep, and reports."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/pong')
-  parser.add_argument('--out', type=pathlib.Path, default=HERE / 'pong')
+  measuring.add_out(parser, KEPT, '<work_dir>/results')
   parser.add_argument('--make_data', action='store_true')
   parser.add_argument(
     '--collect',
@@ -92,19 +94,20 @@ def main() -> None:
     help='report the results so far without training',
   )
   options = parser.parse_args()
+  out = measuring.continue_record(options, KEPT)
   if options.make_data:
-    make_data(options.work_dir, options.out)
+    make_data(options.work_dir, out)
     return
   if not options.collect:
     run('batch_rl.sweep', HERE / 'pong.yaml', f'--base_dir={options.work_dir}')
   runs = options.work_dir / COLLECTED
-  pong_report.unpack(options.out, runs)
+  pong_report.unpack(out, runs)
   for path in sorted(options.work_dir.glob('*/Pong/run-1/seed-*')):
     agent, seed = path.relative_to(options.work_dir).parts[::3]
     if (path / evaluations_lib.DIRECTORY).exists():
       keep(path, runs / agent / seed)
-  pong_report.pack(runs, options.out)
-  pong_report.report(options.out)
+  pong_report.pack(runs, out)
+  pong_report.report(out)
   run('batch_rl.report', runs, f'--out={options.work_dir / "report"}')
 
 

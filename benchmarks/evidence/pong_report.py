@@ -1,13 +1,9 @@
-"""The table and figure of `pong.py`, made from its archived runs.
-
-python -m benchmarks.evidence.pong_report [benchmarks/evidence/pong]
-"""
+"""The table and figure of `pong.py`, made from its archived runs."""
 
 import csv
 import dataclasses
 import pathlib
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -174,12 +170,3 @@ def report(out: pathlib.Path) -> None:
   (out / 'summary.md').write_text(text, encoding='utf-8')
   plot(runs, online, out / 'pong.png')
   print(text)
-
-
-def main(arguments: Sequence[str]) -> None:
-  """Writes the report of the given directory, or of the default one."""
-  report(pathlib.Path(*(arguments or ['benchmarks/evidence/pong'])))
-
-
-if __name__ == '__main__':
-  main(sys.argv[1:])

@@ -9,10 +9,9 @@ and by their own values, and compares the ranks with the returns of their last e
 
 The data of MinAtar is `data/MinAtar-Breakout/1`; CartPole's is made by an online DQN. Run
 the command again to continue it. `--out` receives a table for each game, and
-`summary.csv`. `--quick` has few updates, and shows only that it works.
+`summary.csv`. `--quick` has one game, two policies and few updates.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -20,6 +19,7 @@ import pandas as pd
 
 from batch_rl.runs import progress
 from batch_rl.utils import files, programs
+from benchmarks import measuring
 from benchmarks.evidence import pong
 
 METHODS = ('fqe', 'td_error', 'q_value')
@@ -55,6 +55,9 @@ GAMES = {
 }
 FQE_ITERATIONS = 3  # of 10,000 updates
 SEEDS = 2
+if measuring.QUICK:
+  chosen = {name: POLICIES['CartPole'][name] for name in ('dqn', 'cql')}
+  POLICIES, FQE_ITERATIONS = {'CartPole': chosen}, 1
 
 
 def flags(files_: list[str], bindings: list[str]) -> list[str]:
@@ -163,18 +166,18 @@ def summarise(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 def main() -> None:
   """Trains, ranks and reports."""
-  parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/selection')
-  parser.add_argument('--out', default='benchmarks/evidence/selection')
-  parser.add_argument('--quick', action='store_true')
+  measuring.add_out(
+    parser, 'benchmarks/evidence/selection', '<work_dir>/results'
+  )
   options = parser.parse_args()
-  work_dir, out = options.work_dir, pathlib.Path(options.out)
-  shortened, seeds = 1, SEEDS
+  work_dir, shortened, seeds = options.work_dir, 1, SEEDS
   if options.quick:
     work_dir, shortened, seeds = work_dir / 'quick', 100, 1
-    out = work_dir / 'results'
+  out = options.out or work_dir / 'results'
   tables = {}
-  for game in GAMES:
+  for game in POLICIES:
     log = data_of(game, work_dir, shortened)
     table = select(game, log, work_dir, seeds, shortened)
     table['run'] = [pathlib.Path(run).name for run in table['run']]

@@ -3,7 +3,7 @@
   python -um benchmarks.peers [RUN] [--environment=DIR] [--quick]
 
 d3rlpy and TorchRL are installed into a virtual environment of their own, and run in a
-process of their own (`theirs.py`).
+process of their own (`theirs.py`). `--quick` installs nothing.
 
 - Losses: both sides get the same float32 arrays, a batch of transitions and the weights of
   small networks. An error is max |ours - theirs| / max |theirs|; that of the gradient is
@@ -53,6 +53,11 @@ def main() -> int:
   )
   arguments = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
+  if measuring.QUICK and not is_installed(arguments.environment):
+    measuring.leave_out(
+      f'{arguments.environment} has no d3rlpy and TorchRL, which are installed '
+      'without --quick.'
+    )
   with tempfile.TemporaryDirectory() as folder:
     episodes = os.path.join(folder, 'episodes.npz')
     ours.write_episodes(arguments.run, episodes)  # refuses another directory
@@ -63,11 +68,15 @@ def main() -> int:
   return int(worst > TOLERANCE)
 
 
+def is_installed(directory: str) -> bool:
+  """Returns whether an environment of the peers is complete."""
+  return os.path.exists(os.path.join(directory, '.installed'))
+
+
 def install(directory: str) -> str:
   """Makes the environment of the peers unless it is there; returns its Python."""
   python = os.path.join(directory, 'bin', 'python')
-  done = os.path.join(directory, '.installed')
-  if not os.path.exists(done):
+  if not is_installed(directory):
     print(f'Installing d3rlpy and TorchRL into {directory}.', flush=True)
     subprocess.run([sys.executable, '-m', 'venv', directory], check=True)
     subprocess.run(
@@ -76,7 +85,7 @@ def install(directory: str) -> str:
       + ['--requirement', os.path.join(FOLDER, 'requirements.txt')],
       check=True,
     )
-    open(done, 'w').close()
+    open(os.path.join(directory, '.installed'), 'w').close()
   return python
 
 

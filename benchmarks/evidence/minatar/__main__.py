@@ -13,7 +13,8 @@ Stages:
   parts   some agents on parts of the data
   heads   ensembles with other numbers of heads
   select  ranks of the search's policies without the emulator
-  report  adds all runs so far to the record, and makes tables and figures of it
+  report  adds all runs so far to the record in `--out`, at first a copy of `results/`,
+          and makes tables and figures of it
 
 Everything runs by the package's own commands, which are printed; each sweep shows its
 cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
@@ -33,6 +34,7 @@ import yaml
 from batch_rl.minatar import environment
 from batch_rl.utils import choices, programs
 from batch_rl.utils.user_code import user_modules
+from benchmarks import measuring
 from benchmarks.evidence import pong
 from benchmarks.evidence.minatar import (
   figures,
@@ -42,7 +44,7 @@ from benchmarks.evidence.minatar import (
   tables,
 )
 
-HERE = pathlib.Path('benchmarks/evidence/minatar')
+KEPT = pathlib.Path('benchmarks/evidence/minatar/results')
 STAGES = ('data', 'search', 'whole', 'parts', 'heads', 'select', 'report')
 Configurations = Mapping[protocol.Agent, Sequence[protocol.Configuration]]
 
@@ -340,7 +342,7 @@ def main() -> None:
   )
   parser.add_argument('stages', nargs='*', metavar='stage')
   parser.add_argument('--work_dir', type=pathlib.Path, default='runs/minatar')
-  parser.add_argument('--out', type=pathlib.Path, default=HERE / 'results')
+  measuring.add_out(parser, KEPT, '<work_dir>/results')
   parser.add_argument(
     '--agents', nargs='+', help='of the package, or yours as my_module.MyAgent'
   )
@@ -359,6 +361,8 @@ def main() -> None:
   if options.quick:
     options.work_dir = options.work_dir / 'quick'
     options.out = options.work_dir / 'results'
+  elif not options.dry_run:
+    options.out = measuring.continue_record(options, KEPT)
   benchmark = Benchmark(options, chosen_agents(options))
   for stage in options.stages or STAGES:
     getattr(benchmark, stage)()

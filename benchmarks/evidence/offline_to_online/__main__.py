@@ -7,10 +7,9 @@ A DQN (Adam) trains offline on `data/MinAtar-Breakout/1` for 100,000 updates. On
 then play 100,000 agent steps, from random or from the offline weights, with or without
 offline rows in their batches, with two seeds each. Everything runs by the package's own
 commands, which are printed; run the command again to continue. `--out` receives
-`results.csv` and a figure.
+`results.csv` and a figure. `--quick` has one method and few steps.
 """
 
-import argparse
 import csv
 import io
 import pathlib
@@ -22,6 +21,7 @@ import numpy as np
 
 from batch_rl.report import run_results
 from batch_rl.utils import files, programs, safe_pickle
+from benchmarks import measuring
 from benchmarks.evidence import pong
 
 HERE = pathlib.Path('benchmarks/evidence/offline_to_online')
@@ -50,15 +50,17 @@ METHODS = {
 QUICK = {
   'offline': (
     'FixedReplayRunner.num_iterations = 1',
-    'FixedReplayRunner.training_steps = 4000',  # agent steps: 1,000 updates
-    'FixedReplayRunner.evaluation_steps = 1000',
+    'FixedReplayRunner.training_steps = 400',  # agent steps: 100 updates
+    'FixedReplayRunner.evaluation_steps = 200',
   ),
   'online': (
-    'LoggedRunner.num_iterations = 2',
-    'LoggedRunner.training_steps = 2000',
-    'LoggedRunner.evaluation_steps = 500',
+    'LoggedRunner.num_iterations = 1',
+    'LoggedRunner.training_steps = 1200',
+    'LoggedRunner.evaluation_steps = 200',
   ),
 }
+if measuring.QUICK:
+  METHODS = dict([METHODS.popitem()])
 FIELDS = (
   *('method', 'seed', 'agent_steps', 'evaluation_return', 'episodes'),
   'training_return',
@@ -193,20 +195,18 @@ def write(rows: list[dict[str, Any]], out: pathlib.Path) -> None:
 
 def main() -> None:
   """Trains and reports."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = measuring.parser(__doc__)
   parser.add_argument(
     '--work_dir', type=pathlib.Path, default='runs/offline_to_online'
   )
-  parser.add_argument('--out', type=pathlib.Path, default=HERE)
+  measuring.add_out(parser, HERE, '<work_dir>/results')
   parser.add_argument('--seeds', type=int, default=2)
-  parser.add_argument('--quick', action='store_true')
   options = parser.parse_args()
-  work_dir, out = options.work_dir, options.out
+  work_dir, seeds = options.work_dir, options.seeds
   if options.quick:
-    work_dir = work_dir / 'quick'
-    out = work_dir / 'results'
-  train(work_dir, options.seeds, options.quick)
-  write(read(work_dir, options.seeds), out)
+    work_dir, seeds = work_dir / 'quick', 1
+  train(work_dir, seeds, options.quick)
+  write(read(work_dir, seeds), options.out or work_dir / 'results')
 
 
 if __name__ == '__main__':

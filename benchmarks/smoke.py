@@ -1,0 +1,174 @@
+"""`make bench-smoke`: runs each program of `benchmarks/` in its smallest form.
+
+  python -um benchmarks.smoke [--only feed gpu] [--limit 600]
+
+The programs are the modules with a `__main__` part, and the shell scripts. The smallest form
+is `--quick`, unless `ARGUMENTS` has another. A program fails if it ends with an error, prints
+no number, or changes a file that git tracks. One that lacks a peer or a library is left out.
+The exit code is 1 if a program fails; its log is kept.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+from batch_rl.utils import choices, programs
+from benchmarks import measuring
+
+ROOT = pathlib.Path(__file__).absolute().parents[1]
+ARGUMENTS = {
+  'evidence.control': '--quick --workers=1 --work_dir={dir}',
+  'evidence.minatar': 'data whole --dry_run --work_dir={dir}',
+  'evidence.offline_to_online': '--quick --work_dir={dir}',
+  'evidence.pong': '--collect --work_dir={dir}',
+  'evidence.selection': '--quick --work_dir={dir}',
+  'faults': '--quick --work_dir={dir}',
+  'figures': '--check',
+  'fuzz': '--kinds=shards,store --mutations=2',
+  'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
+  'gpu_updates': '',
+  'minatar_scores': '--random --episodes=2',
+  'mutants': '--paths=batch_rl/utils/number_ranges.py --mutants=1 --seconds=2 '
+  '--work_dir={dir} --out={dir}/results.jsonl',
+  'pins': '3=requirements.txt',
+  'processes': 'load {sample}/replay_logs 0',
+  'random_scores': '--games=Pong --episodes=10',
+  'sequences': '--quick {sample}',
+  'torch_loading': '--quick {sample}',
+}
+
+
+def find() -> dict[str, list[str]]:
+  """Returns the command of each program, without arguments, by its name."""
+  found = {}
+  for path in sorted((ROOT / 'benchmarks').rglob('*')):
+    name = '.'.join(path.relative_to(ROOT / 'benchmarks').with_suffix('').parts)
+    name = name.removesuffix('.__main__')
+    if path.suffix == '.sh':
+      found[name] = ['bash', str(path)]
+    elif (
+      path.suffix == '.py' and "if __name__ == '__main__'" in path.read_text()
+    ):
+      found[name] = [sys.executable, '-um', f'benchmarks.{name}']
+  del found['smoke']
+  return found
+
+
+def make_sample(directory: pathlib.Path) -> pathlib.Path:
+  """Copies the first shard of `data/Pong/1`; returns the run of this shard."""
+  shards = directory / 'sample' / 'Pong' / '1' / 'replay_logs'
+  shards.mkdir(parents=True)
+  for path in (ROOT / 'data/Pong/1/replay_logs').glob('*_ckpt.0.gz'):
+    shutil.copy(path, shards)
+  return shards.parent
+
+
+def run(command: Sequence[str], log: pathlib.Path, limit: float) -> str:
+  """Runs a program; its output goes to `<log>.out` and `<log>.err`.
+
+  Returns:
+    'ok', or why not.
+  """
+  out, errors = (pathlib.Path(f'{log}.{kind}') for kind in ('out', 'err'))
+  environment = {
+    **os.environ,
+    'DEMO_DIR': f'{log}/demo',
+    'VENV': sys.prefix,
+    'TF_CPP_MIN_LOG_LEVEL': '2',
+  }
+  with out.open('wb') as stdout, errors.open('wb') as stderr:
+    process = subprocess.Popen(
+      command,
+      stdin=subprocess.DEVNULL,
+      stdout=stdout,
+      stderr=stderr,
+      cwd=ROOT,
+      env=environment,
+      start_new_session=True,
+    )
+    try:
+      code = process.wait(limit)
+    except subprocess.TimeoutExpired:
+      return f'not done after {limit:.0f} s'
+    finally:
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+  printed, said = out.read_text(), errors.read_text()
+  if code:
+    *_, last = re.findall(r'\S.*', f'{printed}\n{said}') or ['']
+    return (
+      last if code == measuring.UNAVAILABLE else f'exit code {code}: {last}'
+    )
+  return 'ok' if re.search(r'\d', printed) else 'prints no number'
+
+
+def tracked_changes() -> bytes:
+  """Returns all differences from the commit; b'' outside a git repository."""
+  command = ['git', '-C', str(ROOT), 'diff', '--binary', 'HEAD']
+  return subprocess.run(command, capture_output=True, check=False).stdout
+
+
+def main() -> int:
+  """Prints a line for each program; returns 1 if one fails."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument(
+    '--only', nargs='+', help='names, e.g. feed evidence.pong'
+  )
+  parser.add_argument(
+    '--limit', type=float, default=600, help='seconds for a program'
+  )
+  options = parser.parse_args()
+  found = find()
+  for name in options.only or ():
+    choices.choose('program', name, found)
+  logs = pathlib.Path(tempfile.mkdtemp(prefix='bench-smoke-'))
+  sample = make_sample(logs)
+  before, began, failed = tracked_changes(), time.monotonic(), 0
+  for name in options.only or found:
+    directory = logs / name
+    directory.mkdir()
+    arguments = ARGUMENTS.get(name, '--quick').format(
+      dir=directory, sample=sample
+    )
+    start, processor = time.monotonic(), _processor_time()
+    result = run(
+      [*found[name], *shlex.split(arguments)], directory, options.limit
+    )
+    after = tracked_changes()
+    if after != before:
+      before, result = after, 'a file that git tracks has changed: see git diff'
+    failed += result != 'ok' and not result.startswith('left out')
+    print(
+      f'{name:27} {time.monotonic() - start:5.1f} s, processor '
+      f'{_processor_time() - processor:5.1f} s  {result}',
+      flush=True,
+    )
+  print(
+    f'{len(options.only or found)} programs, {failed} failed, '
+    f'{time.monotonic() - began:.0f} s'
+  )
+  if failed:
+    print(f'Logs: {logs}')
+  else:
+    shutil.rmtree(logs)
+  return int(failed > 0)
+
+
+def _processor_time() -> float:
+  used = resource.getrusage(resource.RUSAGE_CHILDREN)
+  return used.ru_utime + used.ru_stime
+
+
+if __name__ == '__main__':
+  sys.exit(programs.run(main))
