@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # `make demo`: logs a little data online, verifies it, trains REM offline on the shipped
-# sample, and evaluates it. A few minutes on two cores; `--quick`: a twentieth of it.
+# sample, and evaluates it. A few minutes on two cores. `--quick` plays short episodes, and
+# takes its own log as the sample.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${VENV:-.venv}/bin/python
 demo=${DEMO_DIR:-demo}
-part=$([ "${1:-}" = --quick ] && echo 20 || echo 1)
+part=1 most=27000 sample=data/Pong/1  # most: agent steps an episode
+if [ "${1:-}" = --quick ]; then
+  part=20 most=100 sample=$demo/data/Pong/1
+fi
 if [ -e "$demo" ] && [ ! -e "$demo/.made_by_demo" ]; then
   echo "$demo was not made by an earlier demo; choose another DEMO_DIR." >&2
   exit 2
@@ -26,6 +30,7 @@ show "$python" -um batch_rl.baselines.train \
   --gin_bindings='LoggedRunner.num_iterations=1' \
   --gin_bindings='LoggedRunner.training_steps='$((3000 / part)) \
   --gin_bindings='LoggedRunner.evaluation_steps='$((500 / part)) \
+  --gin_bindings='LoggedRunner.max_steps_per_episode='$most \
   --gin_bindings='LoggedDQNAgent.min_replay_history='$((1000 / part)) \
   --gin_bindings='WrappedLoggedReplayBuffer.shard_capacity='$((1000 / part)) \
   --gin_bindings='WrappedLoggedReplayBuffer.replay_capacity=100000'
@@ -34,13 +39,14 @@ printf '\n=== 2 of 4: verification of the log ===\n'
 show "$python" -m batch_rl.dataset verify "$demo/data/Pong/1"
 
 printf '\n=== 3 of 4: verification of the sample in the repository ===\n'
-show "$python" -m batch_rl.dataset verify data/Pong/1
+show "$python" -m batch_rl.dataset verify "$sample"
 
 printf '\n=== 4 of 4: REM trains on the sample and is evaluated in Pong ===\n'
 show "$python" -um batch_rl.fixed_replay.train \
-  --base_dir="$demo/rem" --replay_dir=data/Pong/1 --seed=1 \
+  --base_dir="$demo/rem" --replay_dir="$sample" --seed=1 \
   --gin_files=batch_rl/fixed_replay/configs/rem.gin \
   --gin_bindings='FixedReplayRunner.num_iterations=2' \
+  --gin_bindings='FixedReplayRunner.max_steps_per_episode='$most \
   --gin_bindings='FixedReplayRunner.training_steps='$((4000 / part)) \
   --gin_bindings='FixedReplayRunner.evaluation_steps='$((1000 / part))
 

@@ -49,7 +49,7 @@ PROBE_SIZE = 2048  # transitions: the default of `FixedReplayRunner`
 ENVIRONMENTS = (1, 2, 4, 8, 12)
 AGENTS = ('dqn', 'rem')
 if measuring.QUICK:
-  UPDATES, STEPS, ENVIRONMENTS, AGENTS = 2, 10, (2,), ('dqn',)
+  UPDATES, STEPS, ENVIRONMENTS, AGENTS = 2, 10, (8,), ('dqn',)
   PROBE_SIZE = 32
 
 

@@ -60,7 +60,8 @@ def find() -> dict[str, list[str]]:
       path.suffix == '.py' and "if __name__ == '__main__'" in path.read_text()
     ):
       found[name] = [sys.executable, '-um', f'benchmarks.{name}']
-  del found['smoke']
+  # This program, and one that `peers` runs, in an environment of its own.
+  del found['smoke'], found['peers.theirs']
   return found
 
 
