@@ -53,9 +53,9 @@ def main() -> int:
     print(f'batch-rl: error: {message}.', file=sys.stderr)
     return 2
   else:
-    # Modules are found as by `python -m`, not beside the script.
+    # The user's modules come last: a torch.py of theirs is not PyTorch.
     if sys.path[0] == os.path.dirname(os.path.realpath(sys.argv[0])):
-      sys.path[0] = os.getcwd()
+      sys.path[:] = [*sys.path[1:], os.getcwd()]
     sys.argv[1:] = arguments
     try:
       runpy.run_module(COMMANDS[name][0], run_name='__main__', alter_sys=True)

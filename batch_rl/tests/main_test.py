@@ -1,6 +1,7 @@
 """The command `batch-rl` runs the programs of the package."""
 
 import importlib.util
+import os
 import runpy
 import sys
 
@@ -8,12 +9,15 @@ from batch_rl import __main__ as command
 from batch_rl.tests import programs
 
 
-def test_each_command_runs_its_module(monkeypatch, capsys):
+def test_each_command_runs_its_module(monkeypatch, capsys, tmp_path):
   ran = []
+  monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+  script = str(tmp_path / 'batch-rl')
   monkeypatch.setattr(runpy, 'run_module', lambda name, **_: ran.append(name))
   for name, (_, purpose) in command.COMMANDS.items():
-    monkeypatch.setattr(sys, 'argv', ['batch-rl', name, '--help'])
+    monkeypatch.setattr(sys, 'argv', [script, name, '--help'])
     assert command.main() == 0
+    assert str(tmp_path) not in sys.path and sys.path[-1] == os.getcwd()
     assert sys.argv[1:] == ['--help'] and importlib.util.find_spec(ran[-1])
     monkeypatch.setattr(sys, 'argv', ['batch-rl'])
     assert command.main() == 0
