@@ -14,6 +14,7 @@ import tensorflow as tf
 from batch_rl.agents import backups, heads
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.runs import games, run_record
 
 
 class Outputs(NamedTuple):
@@ -98,10 +99,14 @@ class FrozenPolicy:
       seed: Seed for a policy that samples, int64 (2,), e.g. `batch.seed_for('pi')`.
 
     Raises:
-      ValueError: If the policy is for other states or actions, or needs a seed.
+      ValueError: If the policy is for another game than the agent's data, or other
+        states or actions, or needs a seed.
     """
     if not self.identity:
       self.load()
+    if data_dir := getattr(agent, '_replay_data_dir', None):
+      record = run_record.read(self.base_dir) or {}
+      games.check_run(self.base_dir, record, games.logged_game(data_dir))
     own = agent.num_actions, tuple(states.shape[1:]), states.dtype.name
     expected = self.num_actions, tuple(self.state_shape), self.dtype.name
     if own != expected:

@@ -24,6 +24,7 @@ from batch_rl.runs import (
   agent_names,
   command_line,
   evaluations,
+  games,
   gin_files,
   interruption,
   run_record,
@@ -160,6 +161,9 @@ def score(
 
   seed, found = FLAGS.seed, {}
   with command_line.user_errors():
+    for candidate in candidates:
+      game = games.logged_game(replay_data_dir)
+      games.check_run(candidate.run, candidate.record, game)
     fitted = fitted_q.FittedQ(
       candidates[0].record, sources, replay_data_dir, FLAGS.out, seed
     )

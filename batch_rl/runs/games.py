@@ -1,7 +1,8 @@
 """Games of Atari and MinAtar: names, the one that gin configures, that of a log."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import gin
 
@@ -150,6 +151,27 @@ def check_game(
   raise ValueError(
     f'{replay_data_dir} holds {logged}, but the game is {game_name!r}: {advice}.'
   )
+
+
+def check_run(
+  directory: str, record: Mapping[str, Any], game: str | None
+) -> None:
+  """Checks that a run that another one uses is of the same game.
+
+  Args:
+    directory: Directory of the run.
+    record: Its record.
+    game: Game of the other run or its data; None if it is unknown.
+
+  Raises:
+    ValueError: If the two games differ.
+  """
+  played = (record.get('environment') or {}).get('game')
+  if game and played and game != played:
+    raise ValueError(
+      f'{directory} is a run of {played}, but the game is {game!r}: choose a run of '
+      'the same game.'
+    )
 
 
 def check_actions(

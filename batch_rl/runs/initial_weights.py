@@ -56,12 +56,7 @@ def check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  played = (theirs.get('environment') or {}).get('game')
-  if game and played and games.canonical_name(game) != played:
-    raise ValueError(
-      f'{directory} is a run of {played}, but the game is {game!r}: choose a run of '
-      'the same game.'
-    )
+  games.check_run(directory, theirs, game and games.canonical_name(game))
   trained, agent = theirs.get('agent'), record['agent']
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:

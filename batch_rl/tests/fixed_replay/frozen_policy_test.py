@@ -163,6 +163,10 @@ def test_mistakes_are_one_line(run, tmp_path, refusal):
   ):
     printed = refusal(fit, tmp_path / 'fitted', run, options, *bindings)
     assert message in printed
+  cartpole.write_log(tmp_path / 'Pong/1/replay_logs')
+  other = {**options, 'replay_dir': str(tmp_path / 'Pong/1')}
+  printed = refusal(fit, tmp_path / 'fitted', run, other)
+  assert "is a run of CartPole-v1, but the game is 'Pong'" in printed
 
 
 def test_an_agent_that_acts_by_the_policy_loads_it_when_it_is_used(run):
