@@ -44,7 +44,7 @@ def small_layers(units=32):
     yield
 
 
-def write_log(directory, reward=1.0):
+def write_log(directory):
   """Logs six episodes of random observations in two shards."""
   random = np.random.default_rng(0)
   log = replay_log.ReplayLog(
@@ -53,7 +53,7 @@ def write_log(directory, reward=1.0):
   for length in (12, 9, 20, 15, 17, 10):
     for step in range(length):
       observation = random.uniform(-1, 1, (4, 1))
-      log.add(observation, step % NUM_ACTIONS, reward, step == length - 1)
+      log.add(observation, step % NUM_ACTIONS, 1.0, step == length - 1)
   log.close()
 
 
@@ -67,7 +67,6 @@ def values(agent):
 
 
 def assert_same(left, right):
-  """Compares variables of agents."""
   assert left.keys() == right.keys()
   for variable, array in left.items():
     np.testing.assert_array_equal(array, right[variable], err_msg=variable)
@@ -89,6 +88,11 @@ def read_summaries(agent, directory):
     for event in tf.compat.v1.train.summary_iterator(str(path))
     for value in event.summary.value
   }
+
+
+def generators(count):
+  """Returns one for each of some emulators."""
+  return [np.random.default_rng(i) for i in range(count)]
 
 
 def build_offline_agent(
@@ -123,36 +127,6 @@ def load_values(agent, arrays):
     [*initializers],
     {op.inputs[1]: arrays[name] for op, name in initializers.items()},
   )
-
-
-class SharedAgents:
-  """Offline agents that tests share: building one takes a second.
-
-  Each has 5 actions and an update every 4 agent steps. The target network is
-  synchronised every 6 steps: at an update or between two, in turn.
-  `min_replay_history` is huge, because it must have no effect.
-  """
-
-  def __init__(self, data_dir):
-    self._data_dir = data_dir
-    self._built = {}
-
-  def __call__(self, name, frames_on_device=False):
-    """Returns the named agent as it was when it was built."""
-    key = name, frames_on_device
-    if key not in self._built:
-      # Only the gin name of the agent itself reaches it.
-      gin.bind_parameter(f'{OFFLINE_CLASSES[name].__name__}.gamma', GAMMA)
-      setting = 'WrappedFixedReplayBuffer.frames_on_device'
-      gin.bind_parameter(setting, frames_on_device)
-      agent = build_offline_agent(
-        name, self._data_dir, num_actions=5, min_replay_history=10**6, **PERIODS
-      )
-      gin.bind_parameter(setting, False)
-      self._built[key] = agent, values(agent)
-    agent, first_values = self._built[key]
-    restart(agent, first_values)
-    return agent
 
 
 def restart(agent, first_values):

@@ -64,8 +64,7 @@ def test_it_trains_and_acts(make_agent):
   np.testing.assert_array_equal(online, target)
   agent.eval_mode, agent.epsilon_eval = True, 0.0
   states = np.random.default_rng(0).normal(0, 3, (30, 1, 4, 1))
-  generators = [np.random.default_rng(i) for i in range(30)]
-  actions = agent.select_actions(states, generators)
+  actions = agent.select_actions(states, cartpole.generators(30))
   feed = [{agent.state_ph: np.moveaxis(s[None], 1, -1)} for s in states]
   q_values = [agent._sess.run(agent._net_outputs.q_values, x) for x in feed]
   expected = np.concatenate(q_values).argmin(axis=1)

@@ -70,10 +70,6 @@ def test_acting_leaves_the_data_alone(agent):
     np.testing.assert_array_equal(left, right)
 
 
-def generators(count):
-  return [np.random.default_rng(i) for i in range(count)]
-
-
 def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
   agent.eval_mode = True
   # Centred, because with its first weights or positive ones an agent may take the
@@ -91,7 +87,7 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
     values = getattr(values, 'q_values', values)
   observations = np.random.default_rng(0).uniform(-2, 2, (20, 4))
   states = observations.reshape(20, 1, 4, 1)
-  actions = agent.select_actions(states, generators(20)).tolist()
+  actions = agent.select_actions(states, cartpole.generators(20)).tolist()
   assert len(set(actions)) > 1
   for observation, action in zip(observations, actions, strict=True):
     assert action == agent.begin_episode(observation)
@@ -99,9 +95,9 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
     assert action == found.argmax()
 
   states = np.zeros((1000, 1, 4, 1))
-  (greedy,) = agent.select_actions(states[:1], generators(1))
+  (greedy,) = agent.select_actions(states[:1], cartpole.generators(1))
   agent.epsilon_eval = 0.25
-  one_each = generators(1000)
+  one_each = cartpole.generators(1000)
   counts = np.zeros(5, int)
   for _ in range(10):
     actions = agent.select_actions(states, one_each)

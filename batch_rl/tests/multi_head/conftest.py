@@ -1,15 +1,7 @@
-"""Small agents on a fixed batch."""
-
 import pytest
-import tensorflow as tf
 from dopamine.tf.agents.dqn import dqn_agent  # noqa: F401, selects graph mode
 
 from batch_rl.tests import cartpole, correctness
-
-
-@pytest.fixture(autouse=True)
-def _seeded_graph():
-  tf.compat.v1.set_random_seed(7)
 
 
 @pytest.fixture(scope='session')
