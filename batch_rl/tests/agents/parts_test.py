@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
-from dopamine.discrete_domains import atari_lib
 
 from batch_rl.agents import (
   backups,
@@ -22,6 +21,7 @@ from batch_rl.tests import (
   cartpole_networks,
   equations,
   offline_equations,
+  programs,
 )
 
 B, A, K = 7, 4, 5
@@ -79,61 +79,53 @@ class Case:
     self.terminals = np.arange(B) % 3 == 0
     self.returns = np.linspace(-3, 3, B)
 
-  def targets(self):
-    """Returns lists of the target's (value, probability), one for each state.
-
-    Scalar heads and ensembles have a list of one value for each estimate.
-    """
+  def estimates(self, j):
+    """Returns the target's estimates: (samples, probabilities), each (A, n)."""
     after = self.outputs['target', 'next_state']
+    if self.head_name in ('scalar', 'ensemble'):
+      return [
+        (values[:, None], np.ones((A, 1))) for values in after.q_heads[j].T
+      ]
+    if self.head_name in ('quantiles', 'kappa 0'):
+      return [(after.logits[j], np.full((A, K), 1 / K))]
+    support = np.tile(SUPPORTS[self.head_name], (A, 1))
+    return [(support, after.probabilities[j])]
+
+  def targets(self):
+    """Returns lists of (value, probability), one for each state and estimate."""
     result = []
     for j in range(B):
       if self.backup_name == 'monte_carlo':
         result.append([[(self.returns[j], 1.0)]] * K)
         continue
       reward, policy, bonus = self.rewards[j], None, np.zeros(A)
-      q = after.q_values[j]
-      if self.backup_name == 'max':
-        policy = np.eye(A)[q.argmax()]
-      elif self.backup_name == 'double':
+      if self.backup_name == 'double':
         online = self.outputs['online', 'next_state'].q_values[j]
         policy = np.eye(A)[online.argmax()]
       elif self.backup_name == 'logged':
         policy = np.eye(A)[self.next_actions[j]]
       elif self.backup_name == 'policy':
         policy = equations.softmax(self.other_logits[j])
-      else:
-        policy, scaled = offline_equations.soft_value(q, 0.5)
-        bonus = -scaled
+      elif self.backup_name == 'munchausen':
         now = self.outputs['target', 'state'].q_values[j]
+        after = self.outputs['target', 'next_state'].q_values[j]
         _, scaled = offline_equations.soft_value(now, 0.5)
         reward += 0.9 * min(max(scaled[self.actions[j]], -1), 0)
+        policy, scaled = offline_equations.soft_value(after, 0.5)
+        bonus = -scaled
       discount = 0 if self.terminals[j] else DISCOUNT
-
-      def back_up(values, reward=reward, discount=discount):
-        return [(reward + discount * value, p) for value, p in values]
-
-      if self.head_name in ('scalar', 'ensemble'):
-        estimates = []
-        for values in after.q_heads[j].T:
-          value = policy @ (values + bonus)
-          if self.backup_name == 'max':
-            value = values.max()
-          estimates.append(back_up([(value, 1.0)]))
-        result.append(estimates)
-      else:
-        if self.head_name in ('quantiles', 'kappa 0'):
-          samples, p = after.logits[j], np.full((A, K), 1 / K)
-        else:
-          samples = np.tile(SUPPORTS[self.head_name], (A, 1))
-          p = after.probabilities[j]
-        values = samples + bonus[:, None]
-        p = policy[:, None] * p
-        pairs = zip(values.ravel(), p.ravel(), strict=True)
-        result.append([back_up(pairs)])
+      targets = []
+      for samples, p in self.estimates(j):
+        chosen = policy
+        if self.backup_name == 'max':
+          chosen = np.eye(A)[(samples * p).sum(1).argmax()]
+        values = reward + discount * (samples + bonus[:, None])
+        p = chosen[:, None] * p
+        targets.append([*zip(values.ravel(), p.ravel(), strict=True)])
+      result.append(targets)
     return result
 
   def losses(self):
-    """Returns the loss of each transition, from the papers' equations."""
     now = self.outputs['online', 'state']
     losses = []
     for j, targets in enumerate(self.targets()):
@@ -259,10 +251,6 @@ def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
 
 
-def generators(count):
-  return [np.random.default_rng(i) for i in range(count)]
-
-
 def test_an_agent_acts_by_a_network_of_its_own(make_agent):
   agent = make_agent('iql')
   agent.eval_mode, agent.epsilon_eval = True, 0.0
@@ -271,35 +259,32 @@ def test_an_agent_acts_by_a_network_of_its_own(make_agent):
     logits = agent.network_outputs('policy', tf.constant(states))
     q_values = agent.online(tf.constant(states)).q_values
   logits, q_values = agent._sess.run((logits, q_values))
-  found = agent.select_actions(np.moveaxis(states, -1, 1), generators(20))
+  found = agent.select_actions(
+    np.moveaxis(states, -1, 1), cartpole.generators(20)
+  )
   np.testing.assert_array_equal(found, logits.argmax(1))
   assert np.any(found != q_values.argmax(1))
 
 
 @pytest.mark.parametrize(
-  ('name', 'settings'),
+  ('name', 'backup', 'settings'),
   [
     # Its targets do not use the mixture of an episode.
-    (
-      'multi_network_dqn',
-      {
-        'backup': backups.Double(),
-        'policy': policies.Softmax(1e6),
-        'jit_compile': True,
-      },
-    ),
-    ('dqn', {'backup': backups.MonteCarlo(), 'terms': [terms.Imitation()]}),
+    ('multi_network_dqn', backups.Double(), {'policy': policies.Softmax(1e6)}),
+    ('dqn', backups.MonteCarlo(), {'terms': [terms.Imitation()]}),
   ],
 )
-def test_parts_train_and_act_together(make_agent, name, settings):
-  agent = make_agent(name, **settings)
+def test_parts_train_and_act_together(make_agent, name, backup, settings):
+  agent = make_agent(name, backup=backup, jit_compile=True, **settings)
   assert np.isfinite(list(agent.train_steps(9))).all()
   has_target = not isinstance(agent.backup, backups.MonteCarlo)
   assert (agent.target_convnet is not None) == has_target
   variables = cartpole.values(agent)
   assert any('Target' in variable for variable in variables) == has_target
   agent.eval_mode, agent.epsilon_eval = True, 0.0
-  actions = agent.select_actions(np.zeros((50, 1, 4, 1)), generators(50))
+  actions = agent.select_actions(
+    np.zeros((50, 1, 4, 1)), cartpole.generators(50)
+  )
   samples = isinstance(agent.policy, policies.Softmax)
   assert len(set(actions)) == (5 if samples else 1)
 
@@ -319,16 +304,6 @@ class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
 def test_a_support_without_extent_is_refused(arguments):
   with pytest.raises(ValueError, match='vmin='):
     atoms.Categorical(**arguments)
-
-
-class Linear(tf.keras.Model):
-  def __init__(self, num_actions, name):
-    super().__init__(name=name)
-    self.dense = tf.keras.layers.Dense(num_actions)
-
-  def call(self, state):
-    x = tf.cast(tf.reshape(state, (-1, 4)), tf.float32)
-    return atari_lib.DQNNetworkType(self.dense(x))
 
 
 def dense(*units):
@@ -392,6 +367,7 @@ class Mean(terms.CQL):
     return tf.reduce_mean(super().__call__(agent, batch))
 
 
+TINY = {'network': programs.TinyNetwork}
 NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 
 
@@ -409,8 +385,8 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('bc', {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
     ('bc', {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),
-    ('iqn', {'network': Linear}, 'Linear cannot be used for IQN'),
-    ('dqn', {'network': Linear, 'dueling': True}, 'Linear .* for dueling'),
+    ('iqn', TINY, 'TinyNetwork cannot be used for IQN'),
+    ('dqn', {**TINY, 'dueling': True}, 'TinyNetwork .* for dueling'),
     ('iqn', NOT_PLAIN, 'plain'),
     ('iql', NOT_PLAIN, 'plain'),
     ('quantile', {'dueling': True}, 'plain one'),
