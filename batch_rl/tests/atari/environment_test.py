@@ -122,46 +122,9 @@ def test_seed():
   assert not any(equal(first, other) for other in others)
 
 
-def assert_vector_equals_single(game, num_steps, probability, **kwargs):
-  kwargs['repeat_action_probability'] = probability
-  single = environment.make_atari(game, **kwargs)
-  vector = environment.make_vector_environment(game, 1, **kwargs)
-  # The same seed for both emulators: each class derives another from its argument.
-  single.ale.setInt('random_seed', 5)
-  single.load_game()
-  stacks, _ = vector.reset(seed=5)
-  single = atari_lib.AtariPreprocessing(gymnasium.Wrapper(single))
-  observation = single.reset()
-  stack = np.zeros((4, 84, 84), np.uint8)
-  stack[-1] = observation[..., 0]
-  np.testing.assert_array_equal(stacks[0], stack)
-  rng = np.random.default_rng(0)
-  episodes = 0
-  for _ in range(num_steps):
-    action = rng.integers(single.action_space.n)
-    observation, reward, done, _ = single.step(action)
-    stacks, rewards, terminated, truncated, _ = vector.step(np.array([action]))
-    assert rewards[0] == reward
-    assert (terminated[0] or truncated[0]) == done
-    stack = np.append(stack[1:], observation[None, ..., 0], axis=0)
-    if done:
-      episodes += 1
-      stack = np.zeros_like(stack)
-      stack[-1] = single.reset()[..., 0]
-      stacks, *_ = vector.step(np.array([action]))
-    np.testing.assert_array_equal(stacks[0], stack)
-  return episodes
-
-
-def test_vector_environment_plays_like_the_single_one():
-  """To the end of an episode, and on."""
-  assert assert_vector_equals_single('Breakout', 400, 0.25) >= 1
-
-
 @roms_test.needs_atari_py
 def test_legacy_rom_that_ale_py_does_not_ship(monkeypatch):
   monkeypatch.delenv('BATCH_RL_LEGACY_ROMS', raising=False)
-  assert_vector_equals_single('Amidar', 100, 0.0, rom_set='legacy')
   histories = []
   for rom_set in ('legacy', 'current'):
     gin.bind_parameter('make_atari.rom_set', rom_set)

@@ -16,6 +16,7 @@ from batch_rl.atari import environment
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import evaluations
 from batch_rl.tests import random_walk
+from batch_rl.tests.atari import roms_test
 
 
 class ScriptedEnvironments:
@@ -136,17 +137,20 @@ def at_random(num_actions, states_seen):
 
 
 @pytest.mark.parametrize(
-  ('game', 'max_frames', 'max_steps', 'stack_size'),
+  ('game', 'rom_set', 'max_frames', 'max_steps', 'stack_size'),
   [
-    ('Breakout', 108_000, None, 4),
-    ('SpaceInvaders', 402, 27_000, 4),  # cut within an agent step
-    ('Pong', 402, 60, 2),
+    ('Breakout', 'current', 108_000, None, 4),
+    ('SpaceInvaders', 'current', 402, 27_000, 4),  # cut within an agent step
+    ('Pong', 'current', 402, 60, 2),
+    pytest.param(
+      *('Amidar', 'legacy', 402, None, 4), marks=roms_test.needs_atari_py
+    ),
   ],
 )
 def test_one_emulator_plays_as_those_in_threads(
-  game, max_frames, max_steps, stack_size
+  game, rom_set, max_frames, max_steps, stack_size
 ):
-  gin.bind_parameter('make_atari.rom_set', 'current')
+  gin.bind_parameter('make_atari.rom_set', rom_set)
   gin.bind_parameter('make_atari.max_num_frames_per_episode', max_frames)
   agent = agent_of(stack_size=stack_size)
   single = atari_lib.create_atari_environment(game)
