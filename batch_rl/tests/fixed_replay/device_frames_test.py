@@ -174,29 +174,6 @@ def test_a_failed_load_is_repeated(logs, monkeypatch):
   assert_same([found], expected[:1])
 
 
-def train(agent, first_values):
-  """Trains from the first state; returns losses and variables."""
-  cartpole.restart(agent, first_values)
-  losses = [loss for count in (50, 7) for loss in agent.train_steps(count)]
-  agent.begin_iteration(1, updates=3)
-  return losses + list(agent.train_steps(31)), cartpole.values(agent)
-
-
-@pytest.mark.parametrize('name', ['dqn', 'multi_head_dqn'])
-def test_agents_learn_the_same_to_the_bit(shared_agents, name):
-  agent = shared_agents(name)
-  first_values = cartpole.values(agent)
-  losses, variables = train(agent, first_values)
-  other = shared_agents(name, frames_on_device=True)
-  assert cartpole.values(other).keys() == first_values.keys()
-  saved = other._saver.as_saver_def(), agent._saver.as_saver_def()
-  assert saved[0] == saved[1]
-  found, others = train(other, first_values)
-  assert found == losses
-  for variable, array in variables.items():
-    np.testing.assert_array_equal(array, others[variable], err_msg=variable)
-
-
 def test_an_agent_waits_while_frames_are_loaded(log_dir, monkeypatch):
   decode = device_frames.DeviceFrames._decode
 
