@@ -10,9 +10,8 @@ import pytest
 from batch_rl.agents import restored_weights
 from batch_rl.baselines import run_experiment as online
 from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.fixed_replay import train as train_program
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line, evaluations, games, progress
+from batch_rl.runs import command_line, games
 from batch_rl.tests import programs, random_walk
 from batch_rl.tests.learning_test import run_gin
 
@@ -55,7 +54,6 @@ def read_json(path):
 
 @pytest.fixture(scope='module')
 def logged(tmp_path_factory):
-  """The directory of a run that has logged its experience."""
   directory = tmp_path_factory.mktemp('logged')
   create_agent = functools.partial(
     online.create_online_agent, replay_log_dir=str(directory)
@@ -70,41 +68,18 @@ def logged(tmp_path_factory):
   return directory
 
 
-def train(logged, base_dir, bindings=''):
-  """Trains offline; returns the runner."""
+def train(logged, base_dir):
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(logged / 'replay_logs')
   )
-  text = OFFLINE + bindings
-  return run_gin(offline.FixedReplayRunner, create_agent, base_dir, text)
+  run_gin(offline.FixedReplayRunner, create_agent, base_dir, OFFLINE)
 
 
 @pytest.fixture(scope='module')
 def trained(logged, tmp_path_factory):
-  """The directory of an offline run with one environment."""
   base_dir = tmp_path_factory.mktemp('trained')
   train(logged, base_dir)
   return base_dir
-
-
-def test_an_offline_run_plays_alike_in_several_environments(
-  logged, trained, tmp_path
-):
-  runner = train(
-    logged, tmp_path, 'FixedReplayRunner.evaluation_environments = 3'
-  )
-  alone, together = (
-    evaluations.read(str(base_dir))[0] for base_dir in (trained, tmp_path)
-  )
-  assert (alone['environments'], together['environments']) == (1, 3)
-  assert progress.read(str(tmp_path))['rates'].keys() == {'train', 'eval'}
-  episodes = together['episodes']
-  assert {episode['environment'] for episode in episodes} == {0, 1, 2}
-  first = [episode for episode in episodes if episode['environment'] == 0]
-  assert first == alone['episodes'][: len(first)]
-  statistics = runner._logger.data['iteration_0']
-  assert statistics['eval_episode_lengths'] == [e['length'] for e in episodes]
-  assert min(statistics['eval_episode_lengths']) >= 6
 
 
 def test_older_records_lack_the_description(logged, trained):
@@ -171,21 +146,7 @@ def test_data_of_ones_own_needs_its_environment(logged):
     games.check_game(str(logged / 'replay_logs'), 'Pong')
 
 
-def test_what_an_environment_lacks_is_one_line(logged, tmp_path, capsys):
-  with pytest.raises(SystemExit) as exit_:
-    programs.run_here(
-      train_program,
-      base_dir=str(tmp_path),
-      replay_dir=str(logged),
-      gin_bindings=[
-        'import batch_rl.tests.random_walk',
-        "create_offline_agent.agent_name = 'dqn'",
-        'FixedReplayRunner.create_environment_fn = @WithoutActions',
-      ],
-    )
-  assert exit_.value.code == 2
-  printed = capsys.readouterr().err
-  assert 'action_space' in printed and printed.count('\n') == 1
-  with pytest.raises(ValueError, match='action_space'):
-    # before the agent is built
-    online.LoggedRunner(str(tmp_path), pytest.fail, object)
+def test_what_an_environment_lacks_is_named_before_the_agent_is_built(tmp_path):
+  for runner in (online.LoggedRunner, offline.FixedReplayRunner):
+    with pytest.raises(ValueError, match='action_space'):
+      runner(str(tmp_path), pytest.fail, object)

@@ -47,12 +47,3 @@ class DrawnWalk(RandomWalk):
 
   def render(self):
     return np.full((16, 24, 3), 10 * self._left, np.uint8)
-
-
-@gin.configurable
-class WithoutActions:
-  """An environment that lacks `action_space`."""
-
-  reset = RandomWalk.reset
-  step = RandomWalk.step
-  game_over = False

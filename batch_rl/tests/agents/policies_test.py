@@ -17,10 +17,6 @@ def greedy(outputs, seed):
   return tf.argmax(outputs.q_values, axis=1)
 
 
-def sampled(outputs, seed):
-  return tf.random.stateless_categorical(outputs.q_values, 1, seed)[:, 0]
-
-
 @pytest.fixture(autouse=True)
 def _graph():
   with tf.Graph().as_default():
@@ -42,18 +38,6 @@ def choose(function, logits, seeds):
   actions = choice(outputs, tf.constant(seeds))
   with tf.compat.v1.Session() as session:
     return session.run(actions, {placeholder: logits}), choice.draws
-
-
-def test_samples_follow_the_policy():
-  count = 4000
-  seeds = np.random.default_rng(2).integers(2**31, size=(count, 2))
-  logits = np.tile(LOGITS[:1], (count, 1))
-  actions, draws = choose(sampled, logits, seeds)
-  assert draws and not choose(greedy, logits, seeds)[1]
-  assert actions.dtype == np.int64
-  expected = count * np.exp(LOGITS[0]) / np.exp(LOGITS[0]).sum()
-  counts = np.bincount(actions, minlength=4)
-  assert np.sum((counts - expected) ** 2 / expected) < 16.3  # p = 0.001
 
 
 class ByMode(MyAgent):

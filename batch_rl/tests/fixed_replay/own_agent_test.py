@@ -50,7 +50,6 @@ gin.parse_config_files_and_bindings([], ['DQNAgent.gamma = 0.1'])
 
 @pytest.fixture
 def data_dir(tmp_path):
-  """A run of CartPole."""
   cartpole.write_log(tmp_path / 'data/CartPole/1/replay_logs')
   return tmp_path / 'data/CartPole/1'
 
@@ -65,7 +64,6 @@ def own_code(own_folder):
 
 
 def evaluate(monkeypatch, base_dir):
-  """Evaluates the last checkpoint and returns the episodes."""
   evaluate_test.evaluate_here(
     monkeypatch, base_dir=str(base_dir), evaluation_steps=20
   )
@@ -163,22 +161,16 @@ def start(data_dir, base_dir, **flags):
   programs.run_here(train, **given)
 
 
-def test_mistakes_are_one_line(data_dir, own_code, tmp_path, refusal):
-  for binding, flags, message in (
-    ('MyAgent.gama = 1', {}, "parameter named 'gama'"),
-    (
-      'FixedReplayDQNAgent.replay_scheme = 1',
-      {
-        'agent_name': 'elsewhere.MyAgent',
-        'module_dirs': ['folder'],
-        'gin_files': [],
-      },
-      'replay_scheme',
-    ),
-  ):
-    base_dir = tmp_path / 'base'
-    flags['gin_bindings'] = [binding]
-    assert message in refusal(start, data_dir, base_dir, **flags)
+def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
+  assert 'replay_scheme' in refusal(
+    start,
+    data_dir,
+    tmp_path / 'base',
+    agent_name='elsewhere.MyAgent',
+    module_dirs=['folder'],
+    gin_files=[],
+    gin_bindings=['FixedReplayDQNAgent.replay_scheme = 1'],
+  )
 
 
 def test_a_run_keeps_its_networks_and_records_what_trains(
