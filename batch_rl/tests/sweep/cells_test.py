@@ -17,7 +17,7 @@ from batch_rl.runs import progress, run_record
 from batch_rl.sweep import cells, stop_with_parent
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
-from batch_rl.utils import files, locks
+from batch_rl.utils import locks
 
 
 @pytest.fixture
@@ -92,9 +92,8 @@ def test_a_cell_saves_when_it_is_asked_to_stop(make):
 )
 def test_the_status_of_a_record(make, recorded, locked, state, message, where):
   cell = make('')
-  record = {'state': recorded, 'attempts': 3, 'arguments': cell.arguments}
-  record |= {'message': 'reason', 'where': 'here'}
-  files.write_json(cells.record_path(cell), record)
+  more = {'attempts': 3, 'message': 'reason', 'where': 'here'}
+  made_up_sweeps.write_record(cell, recorded, **more)
   with locks.try_lock('.sweep-offline.lock' if locked else 'other'):
     assert cells.status(cell) == cells.Status(state, 3, message, where)
     changed = cells.status(make('pass'))  # Another command.

@@ -25,7 +25,6 @@ def install(folder: pathlib.Path) -> None:
 
 
 def preempt(folder: pathlib.Path, job: str, sent=signal.SIGUSR2) -> None:
-  """Sends a job the signal of a pre-emption."""
   os.kill(int((folder / f'pid-{job}').read_text()), sent)
 
 

@@ -5,7 +5,8 @@ import textwrap
 import time
 
 from batch_rl.runs import progress, run_record
-from batch_rl.sweep import plan
+from batch_rl.sweep import cells, plan
+from batch_rl.utils import files
 
 # Locks the run as `run_record`, which imports NumPy, does; adds a letter to `starts`,
 # writes progress, runs `body`, and finishes.
@@ -39,11 +40,11 @@ while not os.path.exists('go'):
 """
 
 
-def make(*cells, base_dir='out', **needs):
+def make(*planned, base_dir='out', **needs):
   """Returns a sweep of cells that need one processor each, unless `needs` differ."""
   resources = dict(cpus=1, gpus=0, memory_gb=None, retries=0)
   fields = dict(job='offline', rates={}, slurm={}) | resources | needs
-  return plan.Sweep(str(base_dir), cells, **fields)
+  return plan.Sweep(str(base_dir), planned, **fields)
 
 
 def program_cell(name, directory, body, job='offline') -> plan.Cell:
@@ -56,6 +57,11 @@ def program_cell(name, directory, body, job='offline') -> plan.Cell:
     body=textwrap.dedent(body),
   )
   return plan.Cell(name, job, str(directory), ('-c', code))
+
+
+def write_record(cell, state, **more):
+  content = {'arguments': cell.arguments, 'state': state, 'attempts': 1}
+  files.write_json(cells.record_path(cell), content | more)
 
 
 def wait_for(condition):

@@ -106,7 +106,7 @@ def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(directory):
   assert len(broken) == 1
   assert 'exit code 2' in broken[0] and 'The loss is nan' in broken[0]
   assert '1 failed, 1 done of 2' in output
-  assert read(cell / 'result.json') == stub_training.result(seed=1)
+  assert read(cell / 'state.json')['step'] == stub_training.STEPS
 
 
 def test_the_training_program_accepts_a_cells_command(directory):
@@ -148,17 +148,15 @@ def test_progress_is_shown_until_the_user_stops(
   def run(sweep, left, watch):
     assert [cell.name for cell in left] == ['broken CartPole 1 seed 1']
     assert not watch()
-    content = {'arguments': left[0].arguments, 'attempts': 1, 'state': 'failed'}
-    files.write_json(cells.record_path(left[0]), content)
+    made_up_sweeps.write_record(left[0], cells.FAILED)
     signal.raise_signal(signal.SIGINT)
     assert watch()
 
   monkeypatch.setattr(ray_launcher, 'run', run)
   monkeypatch.setenv('FORCE_COLOR', terminal)
   done, _ = plan.read('sweep.yaml', {}).cells
-  content = {'arguments': done.arguments, 'inputs': {'mine.py': 'old'}}
-  content['state'] = 'done'
-  files.write_json(cells.record_path(done), content)
+  changed = {'mine.py': 'old'}
+  made_up_sweeps.write_record(done, cells.DONE, inputs=changed)
   assert sweep_main.main(['sweep.yaml']) == 1
   output, errors = capsys.readouterr()
   assert output.rstrip().endswith('out: 1 failed, 1 changed of 2')

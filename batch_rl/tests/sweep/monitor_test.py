@@ -1,5 +1,3 @@
-"""The table and the lines that show a sweep."""
-
 import io
 import time
 
@@ -8,6 +6,7 @@ import rich.console
 
 from batch_rl.sweep import cells, monitor, plan
 from batch_rl.tests.sweep import made_up_sweeps
+from batch_rl.tests.sweep.made_up_sweeps import write_record
 from batch_rl.utils import files, locks
 
 # Four iterations of 100 updates and 50 agent steps of evaluation.
@@ -32,14 +31,6 @@ def sweep(tmp_path):
   )
 
 
-def write_record(cell, state, progress=None, **more):
-  content = {'arguments': cell.arguments, 'state': state, 'attempts': 1}
-  content |= more
-  files.write_json(f'{cell.directory}/sweep-offline.json', content)
-  if progress:
-    files.write_json(f'{cell.directory}/progress.json', progress)
-
-
 def text_of(watched, height=40):
   console = rich.console.Console(
     file=io.StringIO(), width=120, color_system=None
@@ -60,10 +51,12 @@ def test_the_table_has_a_line_for_each_cell(sweep):
     'evaluation': -12.5,
     'time': time.time(),
   }
-  write_record(first, cells.RUNNING, latest, where='here, process 7')
+  write_record(first, cells.RUNNING, where='here, process 7')
   write_record(second, cells.FAILED, message='[/tmp/x] \x1b[31m')
   finished = {**latest, 'iteration': 4, 'phase': 'finished'}
-  write_record(third, cells.DONE, finished)
+  write_record(third, cells.DONE)
+  for cell, progress in ((first, latest), (third, finished)):
+    files.write_json(f'{cell.directory}/progress.json', progress)
   with locks.try_lock(f'{first.directory}/.sweep-offline.lock'):
     text = text_of(monitor.Monitor(sweep))
   lines = {line.split()[0]: line for line in text.split('\n') if line.split()}

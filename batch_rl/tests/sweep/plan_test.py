@@ -19,7 +19,6 @@ def read(tmp_path, text='', **given):
 
 
 def flag(cell, name):
-  """Returns the values of a flag in a cell's command."""
   start = f'--{name}='
   return [a[len(start) :] for a in cell.arguments if a.startswith(start)]
 

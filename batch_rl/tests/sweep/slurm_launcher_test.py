@@ -1,5 +1,3 @@
-"""SLURM jobs, on a fake SLURM."""
-
 import dataclasses
 import os
 import pathlib

@@ -1,8 +1,7 @@
 """A training program without TensorFlow, for tests that kill it.
 
-It takes the flags of `batch_rl.fixed_replay.train`, counts steps, and saves each. Its
-result depends on the seed and on every step: a step that is lost or done twice changes
-it. Half-way it waits while its replay_dir has a file `hold`. A program whose base_dir
+It takes the flags of `batch_rl.fixed_replay.train`, counts steps, and saves each.
+Half-way it waits while its replay_dir has a file `hold`. A program whose base_dir
 contains 'broken' ends with a user error.
 """
 
@@ -19,18 +18,6 @@ HOLD = 'hold'
 _STEP_SECONDS = 0.05
 
 
-def result(seed: int, steps: int = STEPS) -> int:
-  """Returns the result of an unbroken run."""
-  value = seed
-  for step in range(steps):
-    value = _next(value, step)
-  return value
-
-
-def _next(value, step):
-  return (value * 1_000_003 + step) % 2**31
-
-
 def _main(arguments):
   parser = argparse.ArgumentParser(allow_abbrev=False)
   for name in ('base_dir', 'replay_dir', 'seed', 'gin_files', 'gin_bindings'):
@@ -41,21 +28,17 @@ def _main(arguments):
     return 2
   run_record.lock(options.base_dir)  # Fails if two of them run at once.
   state_path = os.path.join(options.base_dir, 'state.json')
-  state = files.read_json(state_path) or {'step': 0, 'value': int(options.seed)}
+  step = (files.read_json(state_path) or {'step': 0})['step']
   reporter = progress.Progress(options.base_dir, 1)
   phase = {'iteration': 0, 'phase': 'train', 'total': STEPS, 'unit': 'update'}
   hold = os.path.join(options.replay_dir, HOLD)
-  while state['step'] < STEPS:
+  while step < STEPS:
     time.sleep(_STEP_SECONDS)
-    if state['step'] >= STEPS // 2 and os.path.exists(hold):
+    if step >= STEPS // 2 and os.path.exists(hold):
       continue
-    value = _next(state['value'], state['step'])
-    state = {'step': state['step'] + 1, 'value': value}
-    files.write_json(state_path, state, durable=False)
-    reporter.write(state['step'], None, phase)
-  files.write_json(
-    os.path.join(options.base_dir, 'result.json'), state['value']
-  )
+    step += 1
+    files.write_json(state_path, {'step': step}, durable=False)
+    reporter.write(step, None, phase)
   reporter.finish()
   return 0
 

@@ -1,5 +1,3 @@
-"""Work of cells, and the time it takes."""
-
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import pathlib
