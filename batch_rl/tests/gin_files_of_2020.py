@@ -55,10 +55,8 @@ class File(NamedTuple):
     )
 
 
-FILES = {
-  'offline dqn': File(
-    'offline',
-    'dqn',
+_FILES = {  # by program and flag
+  'offline dqn': (
     'FixedReplayDQNAgent',
     'WrappedFixedReplayBuffer',
     'FixedReplayRunner',
@@ -66,9 +64,7 @@ FILES = {
 import batch_rl.fixed_replay.agents.dqn_agent
 import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer""",
   ),
-  'offline c51': File(
-    'offline',
-    'c51',
+  'offline c51': (
     'FixedReplayRainbowAgent',
     'WrappedPrioritizedReplayBuffer',
     'FixedReplayRunner',
@@ -76,9 +72,7 @@ import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer""",
 import dopamine.agents.rainbow.rainbow_agent
 create_runner.schedule = 'continuous_train_and_eval'""",
   ),
-  'online quantile': File(
-    'online',
-    'quantile',
+  'online quantile': (
     'LoggedQuantileAgent',
     'WrappedLoggedPrioritizedReplayBuffer',
     'Runner',
@@ -86,9 +80,7 @@ create_runner.schedule = 'continuous_train_and_eval'""",
 import batch_rl.baselines.agents.quantile_agent
 import batch_rl.baselines.replay_memory.logged_prioritized_replay_buffer""",
   ),
-  'online random': File(
-    'online',
-    'random',
+  'online random': (
     'RandomAgent',
     '',
     'LoggedRunner',
@@ -97,9 +89,7 @@ import batch_rl.baselines.agents.random_agent
 import batch_rl.baselines.run_experiment""",
   ),
   # For an agent without a log, which trains with one now.
-  'online rem': File(
-    'online',
-    'rem',
+  'online rem': (
     'MultiNetworkDQNAgent',
     'WrappedReplayBuffer',
     'Runner',
@@ -110,3 +100,4 @@ import batch_rl.multi_head.multi_network_dqn_agent
 import dopamine.replay_memory.circular_replay_buffer""",
   ),
 }
+FILES = {name: File(*name.split(), *fields) for name, fields in _FILES.items()}
