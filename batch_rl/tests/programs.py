@@ -42,7 +42,6 @@ def command(program, **options):
 
 
 def run(line, cwd=None):
-  """Runs a command line to its end; returns the completed process."""
   return subprocess.run(
     line, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
   )

@@ -1,5 +1,3 @@
-"""An offline agent with networks of the user's own."""
-
 import collections
 
 import numpy as np

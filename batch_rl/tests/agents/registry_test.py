@@ -1,5 +1,3 @@
-"""Agents by name: the package's, and a user's own."""
-
 import pytest
 
 from batch_rl.agents import registry

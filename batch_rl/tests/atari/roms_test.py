@@ -1,5 +1,3 @@
-"""ROM sets: the chosen file, and the message if there is none."""
-
 import hashlib
 import importlib.util
 import shutil

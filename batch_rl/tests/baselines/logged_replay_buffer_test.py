@@ -41,7 +41,6 @@ def make_rows(lengths, terminals):
 
 
 def fill(memories, lengths, terminals, extra=()):
-  """Adds episodes."""
   for row, last in make_rows(lengths, terminals):
     for memory in memories:
       memory.add(*row, *extra, episode_end=last)

@@ -1,5 +1,3 @@
-"""The fixed replay: valid indices, frequencies and values of samples."""
-
 import concurrent.futures
 import logging
 import os

@@ -96,7 +96,6 @@ def fit(base_dir, other, options, *bindings):
 
 
 def names_in(base_dir):
-  """Returns the names of the variables in the last checkpoint."""
   checkpoints = recorded_run.list_checkpoints(str(base_dir))
   return {n for n, _ in tf.train.list_variables(checkpoints[1].weights)}
 

@@ -29,7 +29,6 @@ def agents(lib):
 
 @pytest.fixture(scope='module')
 def logs(tmp_path_factory):
-  """Directory of a run with frames of the sample."""
   directory = tmp_path_factory.mktemp('sample')
   episodes = interchange_runs.make_episodes(*[60] * 7)
   return interchange_runs.write_run(directory, episodes)

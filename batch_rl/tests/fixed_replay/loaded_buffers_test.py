@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import (
-  replay_log,
   shard_files,
   shard_reader,
   stitching,
@@ -134,9 +133,7 @@ def test_a_truncated_ring_is_not_read_around_its_end(
 
 def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   """Its manifest tells; otherwise the first transitions would be lost."""
-  log = replay_log.ReplayLog(
-    str(tmp_path), (2, 2), np.uint8, CAPACITY, stack_size=1
-  )
+  log = shards.make_log(tmp_path, CAPACITY, stack_size=1)
   for step in range(40):
     log.add(np.full((2, 2), step % 10), step % 4, 0.0, step % 10 == 9)
   log.close()
@@ -147,7 +144,6 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path):
 
 
 def make_buffer(class_, directory, stack_size=4, horizon=1, **kwargs):
-  """Returns a buffer of all shards of a run."""
   return class_(
     *(str(directory), None, (2, 2), stack_size, CAPACITY, 8, horizon),
     gamma=0.5,
@@ -202,9 +198,7 @@ class LoadsAllDopamines(LoadsAll, LoadsDopamines):
 
 
 def write_truncated_run(directory, lengths, stack_size, is_truncated):
-  log = replay_log.ReplayLog(
-    str(directory), (2, 2), np.uint8, CAPACITY, stack_size
-  )
+  log = shards.make_log(directory, CAPACITY, stack_size)
   for i, episode in enumerate(shards.make_episodes(lengths)):
     for row in episode:
       ended = bool(row.terminal)

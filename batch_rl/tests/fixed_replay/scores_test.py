@@ -1,5 +1,3 @@
-"""Rank correlation and regret of scores."""
-
 import numpy as np
 import pytest
 import scipy.stats

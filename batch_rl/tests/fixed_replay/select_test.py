@@ -33,7 +33,6 @@ FAST = [
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-  """Data of the chain, and the runs."""
   folder = tmp_path_factory.mktemp('chain')
   chain.write_log(folder / 'data/Chain/1/replay_logs')
   for name, bindings in RUNS.items():
@@ -88,7 +87,6 @@ def q_table(base_dir):
 
 
 def td_error(q_values, gamma, columns):
-  """Returns the mean squared TD error of a table on a log."""
   states = columns['observation'][:, :, 0].argmax(1)
   following = q_values[(states + 1) % chain.STATES].max(1)
   targets = columns['reward'] + gamma * (1 - columns['terminal']) * following
