@@ -117,17 +117,11 @@ def test_a_restored_memory_draws_the_next_transitions(tmp_path, offline_dir):
   assert not np.array_equal(expected[0][0], expected[1][0])
 
 
-def test_the_log_and_a_memory_without_share_are_as_ever(
+def test_a_directory_without_a_share_is_warned_of(
   tmp_path, offline_dir, caplog
 ):
   memory = make_memory(tmp_path, offline_dir=offline_dir)
   assert memory.offline is None and 'offline_fraction is 0' in caplog.text
-  memory = make_memory(
-    tmp_path / 'other', offline_dir=offline_dir, offline_fraction=0.5
-  )
-  memory.sample_transition_batch()
-  memory.log_final_buffer()
-  assert not shards.read_columns(tmp_path / 'other/own')['observation'].any()
 
 
 def test_a_subset_is_drawn_from_and_described(tmp_path, offline_dir):
