@@ -102,6 +102,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.assertEqual(statistics['eval_episode_lengths'], [30, 30])
     path = self.base_dir / 'evaluations' / '2.json'
     evaluation = json.loads(path.read_text())
+    self.assertEqual(evaluation['environments'], 2)
     episodes, diagnostics = evaluation['episodes'], evaluation['diagnostics']
     self.assertEqual([e['environment'] for e in episodes], [0, 1])
     self.assertLessEqual({'overestimation', 'srank'}, diagnostics.keys())
