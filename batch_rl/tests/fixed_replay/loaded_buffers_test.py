@@ -91,46 +91,6 @@ def test_draws_are_the_transitions_of_each_shard(
       assert batch[NEXT_STATE][i, 1, 0].tolist() == next_stack
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-  lengths=st.lists(st.integers(5, 40), min_size=4, max_size=8),
-  kept=st.integers(10, 60),
-  stack_size=st.integers(1, 5),
-)
-def test_a_truncated_ring_is_not_read_around_its_end(
-  tmp_path_factory, lengths, kept, stack_size
-):
-  """`JaxFixedReplayBuffer` keeps the first `replay_capacity` rows."""
-  directory = tmp_path_factory.mktemp('run')
-  run = known_runs.write_run(directory, lengths, 50)
-  for suffix in run.suffixes:
-    memory = load(directory, suffix, 50, stack_size)
-    memory._replay_capacity = kept
-    for name, column in memory._store.items():
-      memory._store[name] = column[: kept + stack_size].copy()
-    if kept > 50:
-      memory._replay_capacity = 50
-    buffers = loaded_buffers.LoadedBuffers(
-      store.Store(str(directory), [suffix], pack=False), [memory], [suffix]
-    )
-    valid = buffers.valid_indices()
-    whole = transitions(run, suffix, stack_size, 1)
-    assert set(valid) <= set(whole)
-    for index in valid.tolist():
-      [state, action, reward, next_state, _, _, terminal, _] = (
-        memory.sample_transition_batch(1, [index])
-      )
-      expected = whole[index]
-      assert state[0, 0, 0].tolist() == expected[0]
-      assert (action, reward, terminal) == expected[1:4]
-      if not terminal:
-        assert next_state[0, 0, 0].tolist() == expected[4]
-    # Only rows at either end are lost.
-    inner = [i for i in whole if stack_size <= i < min(kept, 50) - 2]
-    if stack_size >= 4:
-      assert set(inner) <= set(valid.tolist())
-
-
 def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   """Its manifest tells; otherwise the first transitions would be lost."""
   log = shards.make_log(tmp_path, CAPACITY, stack_size=1)
