@@ -78,7 +78,8 @@ lock: $(LOCK)/.installed
 	  --extra=dev --output-file=requirements.lock setup.py
 
 audit: $(LOCK)/.installed
-	$(LOCK)/bin/pip-audit --disable-pip --require-hashes --requirement=requirements.lock
+	$(LOCK)/bin/pip-audit --strict --disable-pip --require-hashes \
+	  --requirement=requirements.lock
 
 clean:
 	rm -rf $(VENV) $(LOCK) $(DEMO_DIR) $(DEMO_DIR)-minatar build site *.egg-info
