@@ -7,8 +7,9 @@ RUN = $(VENV)/bin/python -um
 INSTALLED = $(VENV)/.installed
 TORCH_TRIED = $(VENV)/.torch_tried
 DOCS_INSTALLED = $(VENV)/.docs_installed
+LOCK = $(VENV)-lock
 
-.PHONY: demo demo-minatar docs test lint format bench bench-smoke figures clean
+.PHONY: demo demo-minatar docs test lint format bench bench-smoke figures lock audit clean
 
 $(INSTALLED): setup.py requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -63,5 +64,22 @@ bench-smoke: $(INSTALLED)
 figures: $(INSTALLED)
 	$(RUN) benchmarks.figures $(if $(ONLY),--only $(ONLY))
 
+$(LOCK)/.installed:
+	$(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install --quiet uv pip-audit
+	touch $(LOCK)/.installed
+
+# The versions of requirements.txt for every supported Python, with the hashes of all
+# their files.
+lock: $(LOCK)/.installed
+	$(LOCK)/bin/uv pip compile --quiet --no-python-downloads --universal \
+	  --python-version=3.10 --generate-hashes --no-annotate \
+	  --custom-compile-command='make lock' --constraint=requirements.txt \
+	  --extra=dev --output-file=requirements.lock setup.py
+
+audit: $(LOCK)/.installed
+	$(LOCK)/bin/pip-audit --strict --disable-pip --require-hashes \
+	  --requirement=requirements.lock
+
 clean:
-	rm -rf $(VENV) $(DEMO_DIR) $(DEMO_DIR)-minatar build site *.egg-info
+	rm -rf $(VENV) $(LOCK) $(DEMO_DIR) $(DEMO_DIR)-minatar build site *.egg-info

@@ -46,7 +46,7 @@ ALL = [
   'dopamine-rl==4.1.2',
   # Seen to work; each TensorFlow release has broken Dopamine in a new way.
   'tensorflow==2.21.*',
-  'tf_keras==2.21.*',  # Keras 3 refuses Dopamine's networks
+  'tf_keras==2.21.*',  # CONTRIBUTING.md says what fails with Keras 3
   # jax 0.7 dropped what tensorflow-probability 0.25 reads, and Dopamine
   # imports that; flax is the last one that takes this jax.
   'tensorflow-probability==0.25.0',

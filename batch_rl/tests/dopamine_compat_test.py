@@ -19,10 +19,10 @@ from batch_rl import dopamine_compat
 
 def run(code, **environment):
   """Runs code in a new interpreter, with the environment of a new shell."""
-  # JAX adds TF_ variables to the environment.
+  # JAX adds TF_ variables to the environment. Python 3.12 warns of forks in threads.
   inherited = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
   return subprocess.run(
-    [sys.executable, '-c', code],
+    [sys.executable, '-W', 'ignore:This process', '-c', code],
     capture_output=True,
     text=True,
     env={**inherited, **environment},
