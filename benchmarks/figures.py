@@ -73,6 +73,14 @@ def measure(row: dict[str, str], name: str) -> None:
   words = shlex.split(row['command'])
   if words[0] != 'python':
     raise ValueError(f'{name} cannot be measured: {row["command"]}')
+  # Programs continue work that they find.
+  earlier = [ROOT / 'runs' / words[2].rpartition('.')[2]]
+  earlier += [ROOT / word for word in words if word.startswith('runs/')]
+  for path in earlier:
+    if path.exists():
+      raise ValueError(
+        f'{path} has earlier results: move them, or remove them.'
+      )
   print(f'$ {row["command"]}', flush=True)
   printed = []
   with subprocess.Popen(
@@ -182,7 +190,9 @@ def main() -> int:
     raise ValueError(
       f'{ROOT} is not a git repository, whose commits are recorded.'
     )
-  changed = git('status', '--porcelain', 'batch_rl', 'benchmarks/*.py')
+  changed = git(
+    'status', '--porcelain', 'batch_rl', 'examples', 'benchmarks/*.py'
+  )
   if options.only and changed:
     raise ValueError(
       f'Commit your changes first, a figure names its commit: {changed.split()[1]}'

@@ -72,7 +72,10 @@ def continue_record(
   """Returns the directory of `--out`; a new one starts as a copy of `kept`."""
   out = options.out or options.work_dir / 'results'
   if not out.exists():
-    shutil.copytree(kept, out)
+    partial = out.with_name(f'{out.name}.tmp')
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(kept, partial)
+    partial.replace(out)
   return out
 
 

@@ -306,8 +306,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       losses = self.loss(batch)
     if self._random_states() != before:
       raise ValueError(
-        f'{type(self).__name__}.loss draws random numbers by random or np.random, but '
-        'is traced once, so all updates would have the same: use '
+        f'{type(self).__name__}.loss draws random numbers by random, np.random or Keras, '
+        'but is traced once, so all updates would have the same: use '
         'tf.random.stateless_* with batch.seed.'
       )
     graph_checks.check_losses(

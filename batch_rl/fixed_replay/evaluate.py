@@ -14,12 +14,7 @@ from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
 from batch_rl.fixed_replay import recorded_run
-from batch_rl.runs import (
-  command_line,
-  evaluations,
-  gin_files,
-  run_record,
-)
+from batch_rl.runs import command_line, evaluations, gin_files, run_record
 from batch_rl.utils.user_code import gin_signatures
 
 FLAGS = flags.FLAGS

@@ -26,10 +26,7 @@ FLAGS = flags.FLAGS
 
 
 def create_agent(
-  sess: Any,
-  environment: Any,
-  replay_data_dir: str,
-  summary_writer: Any = None,
+  sess: Any, environment: Any, replay_data_dir: str, summary_writer: Any = None
 ) -> Any:
   """Creates the agent of the flags or gin, or DQN. For code written for the 2020 API.
 

@@ -95,7 +95,8 @@ def train(
 
   Args:
     agent: Name of one of the package's gin files, e.g. 'rem'; or a class of your own,
-      or its name as 'my_module.MyAgent'. A class needs no `@gin.configurable`.
+      or its name as 'my_module.MyAgent'. A class needs no `@gin.configurable`; one of a
+      notebook is known to calls in that notebook only.
     data: Run directory to train on, the folder above `replay_logs`; or a store.
     base_dir: Directory of the run; None for `runs/<agent>/<game>/<run>` in the current
       directory, with the last two folders of `data`.
@@ -129,7 +130,7 @@ def train(
   )
   if iterations is not None:
     given.gin_bindings.append(f'FixedReplayRunner.num_iterations={iterations}')
-  with _call():
+  with _call() as call:
     given.config, given.agent_name = _names(agent)
     given.base_dir = os.fspath(base_dir or _default_directory(agent, data))
     # They are checked before TensorFlow is imported, which takes seconds.
@@ -140,6 +141,7 @@ def train(
     with tf.Graph().as_default():
       with contextlib.closing(make_runner(given, updates=updates)) as runner:
         command_line.warn_of_unused_bindings()
+        call.mistakes = command_line.FAILURES
         runner.run_experiment()
   return TrainedRun(given.base_dir)
 
@@ -147,9 +149,11 @@ def train(
 def _as_list(given: Any) -> list[Any]:
   """Returns paths or bindings as a list."""
   if isinstance(given, Mapping):
+    # NumPy's numbers are no text of gin.
+    plain = {n: getattr(v, 'tolist', lambda v=v: v)() for n, v in given.items()}
     return [
       f'{name} = {value if str(value).startswith(("@", "%")) else repr(value)}'
-      for name, value in given.items()
+      for name, value in plain.items()
     ]
   return [given] if isinstance(given, str | os.PathLike) else [*given]
 
@@ -173,28 +177,32 @@ def _default_directory(agent: str | type, data: _Path) -> str:
 
 
 @contextlib.contextmanager
-def _call() -> Iterator[None]:
+def _call() -> Iterator[types.SimpleNamespace]:
   """Context with a gin configuration of its own, after which the process is as before.
 
-  A mistake is raised with the line of the program, in terms of a call's arguments.
+  Errors in `mistakes` of the result are raised as one line that names the arguments.
   """
+  call = types.SimpleNamespace(mistakes=command_line.MISTAKES)
   states = seeding.random_states()
   try:
-    with gin_internals.separate_config():
-      yield
-  except command_line.MISTAKES as error:
-    kept = shard_reader.DataError, OSError, MemoryError
-    if isinstance(error, kept) or user_modules.is_raised_by_user(error):
+    with run_record.released_locks(), gin_internals.separate_config():
+      yield call
+  except Exception as error:
+    kept = shard_reader.DataError, OSError, MemoryError, FloatingPointError
+    is_mistake = isinstance(error, call.mistakes) and not isinstance(
+      error, kept
+    )
+    if not is_mistake or user_modules.is_raised_by_user(error):
       raise
     line = re.sub('--(config|agent_name)', 'agent', programs.one_line(error))
-    line = line.replace('--replay_dir', 'data').replace('--', '')
+    line = line.replace('--replay_dir', 'data')
+    line = re.sub(r'(?<!\S)--(?=[a-z])', '', line)
     raise programs.MistakeError(line) from None
   except interruption.Interrupted as stopped:
     message = str(stopped).replace('the same command', 'the same call')
     raise KeyboardInterrupt(message) from None
   finally:
     seeding.restore_random_states(states)
-    run_record.release_locks()
 
 
 class TrainedRun(NamedTuple):
@@ -244,6 +252,8 @@ class TrainedRun(NamedTuple):
       module_dirs=[],
       gin_bindings=[],
     )
+    if steps is not None and steps < 1:
+      raise ValueError(f'steps={steps} is less than 1.')
     import tensorflow as tf
 
     with _call(), tf.Graph().as_default():

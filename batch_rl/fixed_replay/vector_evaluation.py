@@ -147,11 +147,7 @@ def play_episodes(
 
 
 def _play(
-  environments: Any,
-  act: _Act,
-  num_steps: int,
-  seed: int | None,
-  first: int = 0,
+  environments: Any, act: _Act, num_steps: int, seed: int | None, first: int = 0
 ) -> Iterator[tuple[int, list[evaluations.Episode]]]:
   """Yields after each step the number of emulators in it, and episodes it ended.
 

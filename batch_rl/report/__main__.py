@@ -36,7 +36,8 @@ _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
   r'index\.html|report\.md|methods\.tex'
-  r'|(runs|curves|published|(aggregates|scores)\w*)\.(csv|md|tex)'
+  r'|(runs|curves|published|scores_(final|best)'
+  r'|aggregates(_(final|best)_(dqn_(final|best)|human|gamer))?)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
 
@@ -167,7 +168,8 @@ def _write_files(
   left_out = [f'{path}: {reason}' for path, reason in excluded]
   summaries = [summary for summary in summaries if summary.metrics]
   shown = [s for s in summaries if s.normaliser.startswith(options.normaliser)]
-  answer, details = methods.answer(compared, shown[0] if shown else None)
+  final = next((s for s in shown if s.kind == 'final'), None)
+  answer, details = methods.answer(compared, final)
   aggregated = [tables.aggregates_table(summary) for summary in summaries]
   scores = [tables.scores_table(compared, kind) for kind in kinds]
   runs = tables.runs_table(compared, excluded)
@@ -210,9 +212,7 @@ def _write_files(
 
 
 def _draw(
-  compared: Comparison,
-  summaries: list[aggregates.Summary],
-  directory: str,
+  compared: Comparison, summaries: list[aggregates.Summary], directory: str
 ) -> dict[str, page.Picture]:
   """Writes the figures; returns them by name."""
   figures = plots.Plotter(compared).figures(summaries)

@@ -141,9 +141,7 @@ def _shared_games(
 
 
 def metrics_of(
-  scores: np.ndarray,
-  reference: np.ndarray | None = None,
-  optimum: float = 1.0,
+  scores: np.ndarray, reference: np.ndarray | None = None, optimum: float = 1.0
 ) -> Estimate:
   """Returns estimates of the `METRICS`, and of `GAMES_ABOVE` with a reference.
 
@@ -228,8 +226,7 @@ def _probability(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _estimate(
-  function: Callable[..., np.ndarray],
-  scores: np.ndarray | list[np.ndarray],
+  function: Callable[..., np.ndarray], scores: np.ndarray | list[np.ndarray]
 ) -> Estimate:
   arrays = scores if isinstance(scores, list) else [scores]
   if min(map(len, arrays)) < 2:

@@ -29,24 +29,28 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
     first, wins = next(best.value_counts().items())
     return (
       f'{first} has the highest mean return in {wins} of {len(best)} games.',
-      'There are no aggregates: the methods share no game with a reference score.',
+      'There are no aggregates of final scores: the methods share no game with a '
+      'reference score.',
     )
+  is_dqn = summary.normaliser.startswith('dqn')
+  swapped = ', or the reverse where that is the worse one' if is_dqn else ''
   details = (
     'Scores are interquartile means of final scores; the random agent has 0, the '
     f'{normalisation.reference_name(summary.normaliser)} '
-    f'{normalisation.reference_score(summary.normaliser):g}. Intervals are of 95 %.'
+    f'{normalisation.reference_score(summary.normaliser):g}{swapped}. Intervals are '
+    'of 95 %.'
   )
   iqms = {m: found['IQM'] for m, found in tables.intervals_of(summary).items()}
   names = sorted(iqms, key=lambda method: -iqms[method][0])
   first, *others = (tables.interval_text(*iqms[n], ' to ') for n in names)
   if not others:
     return f'{names[0]} scores {first} over {summary.sample}.', details
-  (best, low, _), (second, _, high) = (iqms[name] for name in names[:2])
+  best, second = (iqms[name][0] for name in names[:2])
   end = ''
-  if low is None or high is None:
+  if any(low is None for _, low, _ in iqms.values()):
     end = '; a single run of a method has no interval'
-  elif high >= low:
-    end = ', but their intervals overlap'
+  elif tables.are_best(pd.Series(iqms)).sum() != 1:
+    end = ', but its interval overlaps with others'
   return (
     f'{names[0]} scores highest, {first}, {tables.format_number(best - second)} more '
     f'than {names[1]}, {others[0]}, over {summary.sample}{end}.',
@@ -69,21 +73,26 @@ def paragraph(compared: Comparison, normalisers: Iterable[str]) -> str:
     for method, run in compared.runs
   )
   formulas = dict.fromkeys(map(normalisation.formula, normalisers))
-  return _TEMPLATE.read_text('utf-8').format(
+  text = _TEMPLATE.read_text('utf-8').format(
     methods=_list(compared.scores('final')),
     games=_list(games) if len(games) <= _NAMED_GAMES else f'{len(games)} games',
     normalised=''.join(f' Scores are normalised as {f}.' for f in formulas),
     samples=aggregates.REPETITIONS,
     rliable=importlib.metadata.version('rliable'),
     **{
-      name: _list(sorted({*found.map(str)}, key=lambda x: (len(x), x)))
+      name: _list(
+        sorted({*found.map(str)}, key=lambda x: (len(x), x)),
+        '' if name in ('seeds', 'logs') else ',',
+      )
       for name, found in facts.items()
     },
   )
+  text = text.replace('sticky actions of probability none', 'no sticky actions')
+  return text.replace('at most inf frames an episode', 'episodes of any length')
 
 
-def _list(words: Iterable[str]) -> str:
+def _list(words: Iterable[str], comma: str = ',') -> str:
   """Returns `a, b and c`, and 25,000 with a comma."""
   named = (w.strip('?') or 'unknown' for w in words)
-  *most, last = (f'{int(w):,}' if w.isdecimal() else w for w in named)
+  *most, last = (f'{int(w):{comma}}' if w.isdecimal() else w for w in named)
   return f'{", ".join(most)} and {last}' if most else last

@@ -64,8 +64,10 @@ def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
     *directories: Run directories.
 
   Raises:
-    NoResultsError: If a run has no evaluations yet.
+    ValueError: If no directory is given, or a run has no evaluations yet.
   """
+  if not directories:
+    raise ValueError('learning_curves: give the directory of a run.')
   runs = [run_results.read_run(os.fspath(path)) for path in directories]
   with matplotlib.rc_context(PARAMETERS):
     compared = comparison.compare(runs)

@@ -244,7 +244,9 @@ def intervals_of(summary: Summary) -> dict[str, dict[str, Interval]]:
 
 
 def are_best(intervals: pd.Series, lowest: bool = False) -> pd.Series:
-  """Returns which intervals overlap with that of the best value; none if all do.
+  """Returns which intervals overlap with that of the best value.
+
+  None do if all do, or if a value has no interval, as of a single run.
 
   Args:
     intervals: Values and the ends of their intervals; NaN for a missing one.
@@ -254,7 +256,8 @@ def are_best(intervals: pd.Series, lowest: bool = False) -> pd.Series:
   value, *ends = (-1 if lowest else 1) * np.array(found, float).T
   low, high = np.sort(np.where(np.isnan(ends), value, ends), axis=0)
   are = high >= low[np.nanargmax(value)]
-  are &= are.sum() < np.isfinite(value).sum()
+  known = np.isfinite(value)
+  are &= are.sum() < known.sum() and bool(np.isfinite(ends)[:, known].all())
   return pd.Series(are, intervals.index)
 
 

@@ -183,7 +183,7 @@ MISTAKES = (
   ImportError,
 )
 # Errors of a run that has started.
-_FAILURES = (
+FAILURES = (
   shard_reader.DataError,
   programs.MistakeError,
   FloatingPointError,
@@ -220,7 +220,7 @@ def run_errors() -> Iterator[None]:
   An error raised in the user's own code keeps its traceback.
   """
   try:
-    with user_errors(_FAILURES):
+    with user_errors(FAILURES):
       yield
   except interruption.Interrupted as interrupted:
     logging.warning('%s', interrupted)

@@ -156,12 +156,12 @@ def check_game(
 def check_run(
   directory: str, record: Mapping[str, Any], game: str | None
 ) -> None:
-  """Checks that a run that another one uses is of the same game.
+  """Checks that a run has the expected game.
 
   Args:
     directory: Directory of the run.
     record: Its record.
-    game: Game of the other run or its data; None if it is unknown.
+    game: Expected game; None if it is unknown.
 
   Raises:
     ValueError: If the two games differ.

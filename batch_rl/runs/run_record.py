@@ -4,6 +4,7 @@ A resumed run compares its settings with the record. The record also documents h
 the results were made.
 """
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -11,7 +12,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -285,7 +286,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends, or `release_locks`.
+  """Locks a local directory of a run until this process ends, or of `released_locks`.
 
   Args:
     directory: Directory, created if missing.
@@ -308,10 +309,15 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
   _locks.append(held)
 
 
-def release_locks() -> None:
-  """Releases the locks of this process before its end."""
-  while _locks:
-    _locks.pop().close()
+@contextlib.contextmanager
+def released_locks() -> Iterator[None]:
+  """Context whose locks are released at its end, before that of the process."""
+  count = len(_locks)
+  try:
+    yield
+  finally:
+    while len(_locks) > count:
+      _locks.pop().close()
 
 
 def versions() -> dict[str, str]:

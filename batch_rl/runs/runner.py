@@ -253,9 +253,9 @@ class RecordedRunner(run_experiment.Runner):
         self._save(checkpoints.Position(iteration + 1), None)
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(f'iteration {iteration}')
-    if self._summary_writer is not None:
-      self._summary_writer.flush()
-    self._run_progress.finish()
+      if self._summary_writer is not None:
+        self._summary_writer.flush()
+      self._run_progress.finish()
 
   def _safe_point(
     self, steps: int, partial: Callable[[], dict], obstacle: str = ''

@@ -220,8 +220,7 @@ def _read_record(cell) -> dict[str, Any]:
 def _write_record(cell, **content):
   now = time.strftime('%Y-%m-%dT%H:%M:%S%z')
   files.write_json(
-    record_path(cell),
-    {'arguments': cell.arguments, 'time': now, **content},
+    record_path(cell), {'arguments': cell.arguments, 'time': now, **content}
   )
 
 

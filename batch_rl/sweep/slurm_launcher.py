@@ -82,9 +82,7 @@ class Job:
 
 
 def run(
-  sweep: plan.Sweep,
-  cells: Sequence[plan.Cell],
-  watch: Callable[[], bool],
+  sweep: plan.Sweep, cells: Sequence[plan.Cell], watch: Callable[[], bool]
 ) -> None:
   """Submits the cells that are not in the queue yet, and watches all cells.
 

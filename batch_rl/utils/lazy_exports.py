@@ -34,7 +34,10 @@ def install(package: str) -> None:
       if isinstance(node, ast.ImportFrom):
         if name in [alias.name for alias in node.names]:
           home = f'{"." * node.level}{node.module}'
-          content[name] = getattr(importlib.import_module(home, package), name)
+          found = importlib.import_module(home, package)
+          if not hasattr(found, name):  # a module
+            importlib.import_module(f'{home}.{name}', package)
+          content[name] = getattr(found, name)
     return content[name]
 
   content['__getattr__'] = find

@@ -147,9 +147,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     return valid
 
   def sample_transition_batch(
-    self,
-    batch_size: int | None = None,
-    indices: Sequence[int] | None = None,
+    self, batch_size: int | None = None, indices: Sequence[int] | None = None
   ) -> tuple[np.ndarray, ...]:
     """Returns the batch of the base class, but several times as fast.
 

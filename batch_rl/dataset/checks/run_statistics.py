@@ -81,7 +81,7 @@ class RunStatistics:
     try:
       is_minatar = minatar.is_minatar(self.game)
       names = minatar.ACTIONS if is_minatar else roms.action_names(self.game)
-    except ValueError:
+    except (ValueError, ImportError):  # without ale-py
       return []
     actions = len(self.actions)
     return [*names[:actions]] if actions <= len(names) else []

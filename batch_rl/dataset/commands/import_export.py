@@ -93,11 +93,7 @@ def _import_episodes(
   directory = arguments.destination
   with console.Progress() as progress:
     summary = store_import.import_parts(
-      source,
-      directory,
-      arguments.game,
-      arguments.last_step or 'auto',
-      progress,
+      source, directory, arguments.game, arguments.last_step or 'auto', progress
     )
   if left_out := summary.get('left_out'):
     lines = [f'left out: {reason}' for reason in left_out.values()]

@@ -4,11 +4,7 @@ import argparse
 from typing import Any
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import (
-  plots,
-  run_statistics,
-  videos,
-)
+from batch_rl.dataset.checks import plots, run_statistics, videos
 from batch_rl.dataset.commands import argument_types, console
 
 

@@ -5,6 +5,7 @@ dropped connection, and cannot make a range request conditional on the file's ve
 """
 
 import contextlib
+import re
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -106,7 +107,8 @@ class HttpRemote(remotes.Remote):
       raise remotes.PermanentError(remotes.root_cause(error)) from error
     except (ValueError, requests.exceptions.TooManyRedirects) as error:
       # E.g. a redirect to another kind of URL, or two lengths.
-      reason = remotes.root_cause(error).rstrip('.')
+      cause = remotes.root_cause(error).rstrip('.')
+      reason = re.sub(r'(?<=//)[^/\s]*@|\?\S*', '', cause)  # secrets
       raise remotes.PermanentError(
         f'{remotes.without_secrets(url)}: {reason}'
       ) from error

@@ -85,7 +85,10 @@ class PartialFile:
       for chunk in chunks:
         end += len(chunk)
         if end > most:
-          raise ValueError(f'{self._path} is longer than {most:,} B.')
+          raise ValueError(
+            f'The source sends more than {most:,} B for {self._path}, the size that '
+            'was planned: fetch again.'
+          )
         out.write(chunk)
         self._count(len(chunk), len(chunk))
         if stopped.is_set():

@@ -167,9 +167,7 @@ class PartRows:
 
 
 def decode(
-  segments: Sequence[Segment],
-  count: int,
-  frame_shape: tuple[int, ...],
+  segments: Sequence[Segment], count: int, frame_shape: tuple[int, ...]
 ) -> np.ndarray:
   """Returns the frames of consecutive rows, zeros for padding."""
   out = np.empty((count, *frame_shape), np.uint8)

@@ -124,9 +124,7 @@ def _spaces(reader: episodes.Reader) -> dict[str, Any]:
   }
 
 
-def _environment(
-  reader: episodes.Reader,
-) -> tuple[Any, list[str] | None]:
+def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
   """Makes the Gymnasium environment with the run's observations, if possible.
 
   Returns:
@@ -165,9 +163,7 @@ def _environment(
 
 
 def _metadata(
-  reader: episodes.Reader,
-  name: str,
-  meanings: list[str] | None,
+  reader: episodes.Reader, name: str, meanings: list[str] | None
 ) -> dict[str, Any]:
   metadata = {
     'dataset_id': name,

@@ -30,12 +30,7 @@ _SCHEMA = {
   'configName': str,
   'fileFormat': str,
   'disableShuffling': bool,
-  'splits': [
-    {
-      'name': _Required(str),
-      'shardLengths': _Required([str]),
-    }
-  ],
+  'splits': [{'name': _Required(str), 'shardLengths': _Required([str])}],
 }
 _METADATA = {
   'agent': str,

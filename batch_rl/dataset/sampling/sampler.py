@@ -17,11 +17,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from batch_rl.dataset.sampling import columns as columns_lib
-from batch_rl.dataset.sampling import (
-  compiled_batches,
-  row_sampler,
-  subsets,
-)
+from batch_rl.dataset.sampling import compiled_batches, row_sampler, subsets
 from batch_rl.dataset.sampling.compiled_batches import Batch
 from batch_rl.dataset.store import store as store_lib
 
@@ -183,10 +179,7 @@ class Sampler(row_sampler.RowSampler):
     return self.reference(rows, batches, frames) if made is None else made
 
   def reference(
-    self,
-    rows: np.ndarray,
-    batches: int = 1,
-    frames: str | None = 'windows',
+    self, rows: np.ndarray, batches: int = 1, frames: str | None = 'windows'
   ) -> list[Batch]:
     """Returns what `read` does, without compiled code; tests compare both."""
     columns = self.named_columns(rows, compiled_batches.COLUMNS)

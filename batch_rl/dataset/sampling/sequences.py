@@ -11,11 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import (
-  compiled_batches,
-  row_ranges,
-  row_sampler,
-)
+from batch_rl.dataset.sampling import compiled_batches, row_ranges, row_sampler
 from batch_rl.dataset.store import store as store_lib
 
 

@@ -161,9 +161,7 @@ def read_header(path: str) -> 'Header':
 
 
 def iterate_rows(
-  path: str,
-  rows: int | None = None,
-  digest: Any = None,
+  path: str, rows: int | None = None, digest: Any = None
 ) -> Iterator[tuple[int, np.ndarray]]:
   """Yields a file's rows in chunks of a few MB.
 

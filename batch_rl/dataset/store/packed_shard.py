@@ -89,7 +89,8 @@ class PackedShard:
     for name, kinds in (('action', 'iu'), ('reward', 'if'), ('terminal', 'b')):
       column = getattr(self.columns, name)
       if column.shape != (rows,) or column.dtype.kind not in kinds:
-        raise ValueError(f'its {name} column does not have {rows} rows')
+        found = f'{column.dtype} {column.shape}'
+        raise ValueError(f'its {name} column is {found}, not {rows} rows')
     if (
       offsets.dtype not in (np.uint32, np.uint64)
       or offsets.shape != (-(-rows // BLOCK_ROWS) + 1,)

@@ -99,9 +99,7 @@ class DeviceFrames:
     with tf.device('/cpu:*'):
       is_loaded = tf.numpy_function(self._is_loaded, [exists], tf.bool)
       self.ready = tf.cond(
-        tf.ensure_shape(is_loaded, ()),
-        lambda: tf.constant(True),
-        self._load,
+        tf.ensure_shape(is_loaded, ()), lambda: tf.constant(True), self._load
       ).op
 
   def check(self, frames: int) -> None:

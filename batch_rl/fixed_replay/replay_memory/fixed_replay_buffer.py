@@ -480,13 +480,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer,
-  without=(
-    'data_dir',
-    'replay_suffix',
-    'seed',
-    'check_raw_frames',
-    'columns',
-  ),
+  without=('data_dir', 'replay_suffix', 'seed', 'check_raw_frames', 'columns'),
 )
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)

@@ -32,8 +32,7 @@ _RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 
 
 def agent_name(
-  bindings: Iterable[bound_lib.Binding],
-  agents: registry.Registry,
+  bindings: Iterable[bound_lib.Binding], agents: registry.Registry
 ) -> str | None:
   """Returns the agent of files that do not name one as files do now.
 

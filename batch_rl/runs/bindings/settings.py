@@ -119,8 +119,7 @@ _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
 _NAMES = dataclasses.replace(_LIST, text="a list, e.g. ['wandb']")
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
 _FUNCTION = Setting(
-  'a class or function as @Name',
-  lambda value: not isinstance(value, _LITERALS),
+  'a class or function as @Name', lambda value: not isinstance(value, _LITERALS)
 )
 _OPTIMIZER = dataclasses.replace(
   _FUNCTION,

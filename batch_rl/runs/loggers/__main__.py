@@ -1,8 +1,10 @@
 """The process of a logger: reads lines of JSON from stdin, see `feed`."""
 
+import contextlib
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -71,13 +73,15 @@ _LOGGERS: dict[str, Any] = {'wandb': WandbLogger, 'mlflow': MlflowLogger}
 
 def main() -> None:
   """Hands the messages of a run to its logger, until the run ends."""
+  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run tells the end
   source = os.fdopen(os.dup(0), encoding='utf-8')
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a logger might ask a question
   messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
   def receive():  # at once, so that the run never waits for a slow logger
-    for line in source:
-      messages.put(json.loads(line))
+    with contextlib.suppress(ValueError):  # a part of a line
+      for line in source:
+        messages.put(json.loads(line))
     messages.put(False)  # the run was killed
 
   threading.Thread(target=receive, daemon=True).start()

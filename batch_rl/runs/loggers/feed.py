@@ -21,7 +21,7 @@ from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
 _PACKAGES = ('wandb', 'mlflow')
-_MOST_SECONDS = 60.0  # to send the rest, at the end of a run
+_MOST_SECONDS = 20.0  # to send the rest; SLURM kills after 30
 
 
 def check(names: Sequence[str]) -> None:
@@ -32,6 +32,8 @@ def check(names: Sequence[str]) -> None:
   """
   for name in names:
     if user_modules.is_dotted(name):
+      if name.startswith('__main__.'):
+        raise ValueError(f'{name} is in no file: move the logger to a module.')
       user_modules.find(name)
       continue
     choices.choose('logger', name, _PACKAGES)
@@ -87,11 +89,14 @@ class _Feed:
 
   def __init__(self, name, run):
     self._name = name
-    command = [sys.executable, '-m', 'batch_rl.runs.loggers']
-    # It finds the modules that this process finds; Ctrl-C does not reach it.
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
+    # It finds the modules that this process finds.
+    code = f'import sys; sys.path[:] = {sys.path}; '
+    code += 'from batch_rl.runs.loggers import __main__; __main__.main()'
     self._process = subprocess.Popen(
-      command, stdin=subprocess.PIPE, stdout=2, env=env, start_new_session=True
+      [sys.executable, '-c', code],
+      stdin=subprocess.PIPE,
+      stdout=2,
+      start_new_session=True,  # Ctrl-C does not reach it
     )
     self._stdin: Any = self._process.stdin
     self.send([name, run])

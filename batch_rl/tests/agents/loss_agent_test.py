@@ -304,4 +304,4 @@ def test_mistakes_of_policies_are_refused(make_agent):
   with pytest.raises(
     programs.MistakeError, match='Mixed takes other actions in'
   ):
-    select(mixed, [0])
+    select(mixed, range(20))

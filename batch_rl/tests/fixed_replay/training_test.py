@@ -29,10 +29,10 @@ def call(base_dir, iterations, agent='dqn', **given):
 def command(base_dir, iterations):
   given = {'replay_dir': 'CartPole/1', 'config': 'dqn', 'gin_files': [FILE]}
   bound = [f'FixedReplayRunner.num_iterations = {iterations}']
-  programs.run_here(
-    train, base_dir=base_dir, gin_bindings=bound, seed=1, **given
-  )
-  run_record.release_locks()
+  with run_record.released_locks():
+    programs.run_here(
+      train, base_dir=base_dir, gin_bindings=bound, seed=1, **given
+    )
 
 
 @pytest.mark.usefixtures('own_folder')

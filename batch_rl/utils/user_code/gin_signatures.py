@@ -19,10 +19,7 @@ import gin
 # Attribute of a constructor: its signature before the forwarded parameters.
 _OWN_SIGNATURE = '_own_signature'
 _OWN_PARAMETERS = '_own_parameters'  # of a decorated constructor
-_VARIADIC = (
-  inspect.Parameter.VAR_POSITIONAL,
-  inspect.Parameter.VAR_KEYWORD,
-)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class ForwardedParameters:

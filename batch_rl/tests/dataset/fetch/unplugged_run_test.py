@@ -162,7 +162,7 @@ def test_no_more_than_the_planned_size_is_written(
   web.endless = True
   for web.lengths, limit in ((True, sizes[1]), (False, 9000)):
     code, out, _ = run(web.url, *FLAGS, '--json')
-    assert code == 1 and f'{NAMES[1]} is longer than {limit:,} B.' in out
+    assert code == 1 and f'sends more than {limit:,} B for ' in out
     assert json.loads(out)['bytes'] <= 2 * sum(sizes) and not raw_files(store)
   web.endless, web.lengths = False, True
   code, out, _ = run(web.url, *FLAGS)
