@@ -187,6 +187,9 @@ def _call() -> Iterator[types.SimpleNamespace]:
   try:
     with run_record.released_locks(), gin_internals.separate_config():
       yield call
+  except interruption.Interrupted as stopped:
+    message = str(stopped).replace('the same command', 'the same call')
+    raise KeyboardInterrupt(message) from None
   except Exception as error:
     kept = shard_reader.DataError, OSError, MemoryError, FloatingPointError
     is_mistake = isinstance(error, call.mistakes) and not isinstance(
@@ -198,9 +201,6 @@ def _call() -> Iterator[types.SimpleNamespace]:
     line = line.replace('--replay_dir', 'data')
     line = re.sub(r'(?<!\S)--(?=[a-z])', '', line)
     raise programs.MistakeError(line) from None
-  except interruption.Interrupted as stopped:
-    message = str(stopped).replace('the same command', 'the same call')
-    raise KeyboardInterrupt(message) from None
   finally:
     seeding.restore_random_states(states)
 

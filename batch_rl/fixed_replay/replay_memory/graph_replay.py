@@ -232,7 +232,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     """Ends the threads; no batches can be drawn afterwards."""
     if self._prefetcher is not None:
       self._prefetcher.stop()
-    if store := getattr(self._memory, '_store', None):
+    if store := getattr(self.memory, '_store', None):
       store.close()  # It may still be packing shards.
 
   def create_sampling_ops(self, use_staging: bool) -> None:

@@ -47,7 +47,8 @@ def test_curves_have_a_column_for_each_of_the_diagnostics(compare, tmp_path):
   [
     ([(3, 2, 4), (2, 1, 2), (1, 0, 1.9)], False, [1, 1, 0]),
     ([(3, 2, 4), (2, 1, 2), (1, 0, 1)], True, [0, 1, 1]),
-    ([(3, None, None), np.nan, (1, 0, 1.9)], False, [1, 0, 0]),
+    ([(3, 2.5, 4), np.nan, (1, 0, 1.9)], False, [1, 0, 0]),
+    ([(3, None, None), np.nan, (1, 0, 1.9)], False, [0, 0, 0]),
     ([(3, 2, 4), (2, 1, 2)], False, [0, 0]),  # Bold would say nothing.
   ],
 )
