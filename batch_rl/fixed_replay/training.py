@@ -51,7 +51,7 @@ def make_runner(
   if updates is not None:
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
-    command_line.bind('FixedReplayRunner.training_steps', updates * period)
+    command_line.bind('FixedReplayRunner.training_steps', int(updates) * period)
   weights = given.init_checkpoint_dir
   record = command_line.start_run(
     agent,
@@ -124,7 +124,7 @@ def train(
     gin_files=[*map(os.fspath, _as_list(gin_files))],
     gin_bindings=_as_list(gin_bindings),
     module_dirs=[],
-    seed=seed,
+    seed=None if seed is None else int(seed),
     init_checkpoint_dir=init_checkpoint_dir and os.fspath(init_checkpoint_dir),
     accept_changes=accept_changes,
   )
