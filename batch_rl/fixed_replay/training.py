@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import operator
 import os
 import re
 import types
@@ -51,7 +52,9 @@ def make_runner(
   if updates is not None:
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
-    command_line.bind('FixedReplayRunner.training_steps', int(updates) * period)
+    command_line.bind(
+      'FixedReplayRunner.training_steps', operator.index(updates) * period
+    )
   weights = given.init_checkpoint_dir
   record = command_line.start_run(
     agent,
@@ -124,7 +127,7 @@ def train(
     gin_files=[*map(os.fspath, _as_list(gin_files))],
     gin_bindings=_as_list(gin_bindings),
     module_dirs=[],
-    seed=None if seed is None else int(seed),
+    seed=None if seed is None else operator.index(seed),
     init_checkpoint_dir=init_checkpoint_dir and os.fspath(init_checkpoint_dir),
     accept_changes=accept_changes,
   )
