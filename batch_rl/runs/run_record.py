@@ -312,12 +312,13 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
 @contextlib.contextmanager
 def released_locks() -> Iterator[None]:
   """Context whose locks are released at its end, before that of the process."""
-  count = len(_locks)
+  before = [*_locks]
   try:
     yield
   finally:
-    while len(_locks) > count:
-      _locks.pop().close()
+    for held in [each for each in _locks if each not in before]:
+      _locks.remove(held)
+      held.close()
 
 
 def versions() -> dict[str, str]:

@@ -126,6 +126,8 @@ def test_a_notebook_runs_and_shows_results_only(name, tmp_path, monkeypatch):
 data, iterations, updates, steps = {str(data)!r}, 1, 120, 100
 base_dir = folder = {str(tmp_path / 'run')!r}"""
   monkeypatch.setenv('PYTHONPATH', str(EXAMPLES.parent))
+  # Requests silences it, unless another thread restores the filters meanwhile.
+  monkeypatch.setenv('PYTHONWARNINGS', 'ignore:SOCKS support in urllib3')
   nbclient.NotebookClient(
     notebook, timeout=300, resources={'metadata': {'path': str(EXAMPLES)}}
   ).execute()
