@@ -106,7 +106,9 @@ class FrozenPolicy:
       self.load()
     if data_dir := getattr(agent, '_replay_data_dir', None):
       record = run_record.read(self.base_dir) or {}
-      games.check_run(self.base_dir, record, games.logged_game(data_dir))
+      games.check_game_of_run(
+        self.base_dir, record, games.logged_game(data_dir)
+      )
     own = agent.num_actions, tuple(states.shape[1:]), states.dtype.name
     expected = self.num_actions, tuple(self.state_shape), self.dtype.name
     if own != expected:

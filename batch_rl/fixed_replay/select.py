@@ -161,9 +161,9 @@ def score(
 
   seed, found = FLAGS.seed, {}
   with command_line.user_errors():
+    game = games.logged_game(replay_data_dir)
     for candidate in candidates:
-      game = games.logged_game(replay_data_dir)
-      games.check_run(candidate.run, candidate.record, game)
+      games.check_game_of_run(candidate.run, candidate.record, game)
     fitted = fitted_q.FittedQ(
       candidates[0].record, sources, replay_data_dir, FLAGS.out, seed
     )

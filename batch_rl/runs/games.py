@@ -153,7 +153,7 @@ def check_game(
   )
 
 
-def check_run(
+def check_game_of_run(
   directory: str, record: Mapping[str, Any], game: str | None
 ) -> None:
   """Checks that a run has the expected game.

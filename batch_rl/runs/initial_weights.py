@@ -56,7 +56,9 @@ def check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  games.check_run(directory, theirs, game and games.canonical_name(game))
+  games.check_game_of_run(
+    directory, theirs, game and games.canonical_name(game)
+  )
   trained, agent = theirs.get('agent'), record['agent']
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:

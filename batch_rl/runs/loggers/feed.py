@@ -91,7 +91,7 @@ class _Feed:
     self._name = name
     # It finds the modules that this process finds.
     code = f'import sys; sys.path[:] = {sys.path}; '
-    code += 'from batch_rl.runs.loggers import __main__; __main__.main()'
+    code += 'from batch_rl.runs.loggers import process; process.main()'
     self._process = subprocess.Popen(
       [sys.executable, '-c', code],
       stdin=subprocess.PIPE,

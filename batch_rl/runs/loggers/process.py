@@ -98,7 +98,3 @@ def main() -> None:
     end = f'The logger {name} has stopped ({reason}); the run goes on.'
     print(end, file=sys.stderr, flush=True)
     os._exit(1)  # its threads may wait for a network
-
-
-if __name__ == '__main__':
-  main()
