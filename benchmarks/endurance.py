@@ -1,81 +1,348 @@
-"""Memory over 200,000 updates of a small network.
+"""Long runs of all agents: memory, open files and rate, each minute.
 
-  python -um benchmarks.endurance [--quick]
+  python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn] [--quick]
 
-An offline DQN on CartPole, with the runner of the main job: twenty iterations of 10,000
-updates, each with an evaluation and a checkpoint. Takes a few minutes.
+Every offline and online agent runs on MinAtar's Breakout and on Atari's Pong, by the commands
+that users type, for the same processor time: 24 hours in all. Offline agents read
+`data/Pong/1`, and on MinAtar what the online DQN has logged. A run is steady if from
+the second third of its samples to the last
+
+- anonymous memory (all but mapped files) grew by at most 2 %,
+- no more files were open,
+- updates per second of processor time changed by at most 10 %.
+
+The exit code is 1 if a run is not steady. The same command continues: finished runs stay, an
+interrupted one begins again. Samples are in `<work_dir>/samples`, the table in `--out`.
 """
 
-import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
-
-import functools
+import argparse
+import concurrent.futures
 import os
-import tempfile
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-import gin
-from absl import logging
+import numpy as np
+import pandas as pd
+import psutil
 
-from batch_rl.fixed_replay import run_experiment
-from batch_rl.runs import command_line
-from batch_rl.tests import cartpole, learning_test
-from benchmarks import measuring, processes
+from batch_rl.runs import progress
+from batch_rl.sweep import stop_with_parent
+from batch_rl.utils import choices, machine, programs
+from benchmarks import logs, measuring, processes
 
-UPDATES = 10_000  # an iteration
-ITERATIONS = 20
+KEPT = pathlib.Path('benchmarks/measured/endurance.csv')
+MEMORY, RATE = 0.02, 0.1  # largest changes of a steady run
+PERIOD = 60.0  # seconds between samples
+MINUTES = 22.5  # of processor time a run
+SIZES = ('atari', 'minatar')
+# Training (updates offline, agent steps online) and agent steps of evaluation in an iteration.
+# Iterations are short, so that evaluations and checkpoints take part in each third.
+EXTENT = {
+  ('offline', 'minatar'): (20_000, 5_000),
+  ('offline', 'atari'): (250, 250),
+  ('online', 'minatar'): (20_000, 2_000),
+  ('online', 'atari'): (2_000, 250),
+}
+EPISODE = 200  # agent steps at most: training ends with an episode
 if measuring.QUICK:
-  UPDATES, ITERATIONS = 100, 2
-BINDINGS = f"""
-    {{agent}}.update_period = 4
-    {{agent}}.target_update_period = 400
-    FixedReplayRunner.num_iterations = {ITERATIONS}
-    FixedReplayRunner.training_steps = {4 * UPDATES}
-    FixedReplayRunner.evaluation_steps = 200
-    Checkpoints.every_steps = {UPDATES}
-"""
+  PERIOD, MINUTES, SIZES = 0.0, 0.25, ('atari',)
+  EXTENT = {('offline', 'atari'): (20, 20), ('online', 'atari'): (500, 20)}
 
 
-class Runner(run_experiment.FixedReplayRunner):
-  """Prints a line after each iteration."""
+class Run(NamedTuple):
+  """Job 'offline' or 'online', size, and name of the agent's gin file."""
 
-  def _log_experiment(self, iteration, statistics):
-    super()._log_experiment(iteration, statistics)
-    rate = statistics['train_updates_per_second'][0]
-    cells = [(iteration + 1) * UPDATES, processes.memory() / 1e6, rate]
-    print('| ' + ' | '.join(f'{cell:>12,.1f}' for cell in cells) + ' |')
+  job: str
+  size: str
+  agent: str
+
+  @property
+  def name(self) -> str:
+    """Name of its files."""
+    return '-'.join(self)
 
 
-def main() -> None:
-  """Prints resident memory after each iteration."""
-  measuring.parser(__doc__).parse_args()
-  logging.set_verbosity(logging.ERROR)
-  names = {
-    'runner': 'FixedReplayRunner',
-    'create_agent': 'create_offline_agent',
-    'agent': 'FixedReplayDQNAgent',
-    'name': 'dqn',
+class Sample(NamedTuple):
+  """State of a run's process.
+
+  Attributes:
+    seconds: Time since its start.
+    cpu_seconds: Its processor time.
+    updates: Number of updates; agent steps of an online run.
+    rate: Updates a second of the last ten seconds of training, or its last phase.
+    resident: Resident memory in bytes.
+    anonymous: That without mapped files.
+    files: Number of open files.
+    threads: Number of threads.
+  """
+
+  seconds: float
+  cpu_seconds: float
+  updates: int
+  rate: float
+  resident: int
+  anonymous: int
+  files: int
+  threads: int
+
+
+# The run that logs the data of the offline ones on MinAtar.
+LOGS_DATA = Run('online', 'minatar', 'dqn_adam')
+
+
+def find() -> list[Run]:
+  """Returns all runs, `LOGS_DATA` first."""
+  package = pathlib.Path('batch_rl')
+  without_agent = {'base', 'fqe'}  # fitted Q evaluation needs a policy
+  found = [
+    Run(job, size, path.stem)
+    for size in SIZES
+    for job, folder in (('online', 'baselines'), ('offline', 'fixed_replay'))
+    for path in sorted((package / folder / 'configs').glob('*.gin'))
+    if path.stem not in without_agent
+  ]
+  return sorted(found, key=lambda run: run != LOGS_DATA)
+
+
+class Endurance:
+  """Runs, their samples, and the data that they make.
+
+  Args:
+    work_dir: Its directory.
+    cpu_seconds: Processor time of each run.
+
+  Attributes:
+    stop: Event that ends all runs.
+  """
+
+  def __init__(self, work_dir: pathlib.Path, cpu_seconds: float):
+    self.stop = threading.Event()
+    self._work_dir, self._cpu_seconds = work_dir, cpu_seconds
+    self._minatar = work_dir / 'data'
+    self._atari = pathlib.Path('data/Pong/1')
+    if measuring.QUICK:
+      self._atari = pathlib.Path(logs.make('Pong')).parent
+
+  def samples(self, run: Run) -> pathlib.Path:
+    """Returns the path of a finished run's samples."""
+    return self._work_dir / 'samples' / f'{run.name}.csv'
+
+  def work(self, run: Run) -> None:
+    """Runs an agent for its time, and writes its samples.
+
+    Raises:
+      RuntimeError: If the program ends before.
+    """
+    directory = self._work_dir / run.name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    while run[:2] == ('offline', 'minatar') and not self._minatar.exists():
+      if self.stop.wait(1.0):
+        return
+    program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]
+    output = directory / 'output.txt'
+    with (
+      output.open('wb') as log,
+      subprocess.Popen(
+        program + self._arguments(run, directory),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=os.environ | machine.thread_limits(1),
+      ) as process,
+    ):
+      samples = pd.DataFrame(self._sample(run, process, directory))
+      process.send_signal(signal.SIGINT)  # it saves
+    if self.stop.is_set():
+      return
+    if samples.empty or samples.cpu_seconds.iloc[-1] < self._cpu_seconds:
+      raise RuntimeError(f'{run.name} ended by itself: see {output}')
+    partial = directory / 'samples.csv'
+    samples.to_csv(partial, index=False)
+    if run == LOGS_DATA:
+      (directory / 'log').rename(self._minatar)
+    self.samples(run).parent.mkdir(exist_ok=True)
+    partial.rename(self.samples(run))
+    shutil.rmtree(directory)
+
+  def _arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
+    training, evaluation = EXTENT[run.job, run.size]
+    if run.job == 'online':
+      package, runner = 'baselines', 'LoggedRunner'
+      data = f'--replay_log_dir={directory / "log"}'
+    else:
+      package, runner = 'fixed_replay', 'FixedReplayRunner'
+      training *= 4  # agent steps
+      data = f'--replay_dir={getattr(self, f"_{run.size}")}'
+    gin_files = [f'batch_rl/{package}/configs/{run.agent}.gin']
+    if run.size == 'minatar':
+      gin_files.append(f'batch_rl/minatar/configs/{run.job}.gin')
+    bindings = [
+      f'{runner}.num_iterations = 1000000',
+      f'{runner}.training_steps = {training}',
+      f'{runner}.evaluation_steps = {evaluation}',
+      f'{runner}.max_steps_per_episode = {EPISODE}',
+    ]
+    if run.job == 'online' and run.agent != 'random':
+      bindings += [
+        # Full within the first third: then memory does not grow.
+        'WrappedLoggedReplayBuffer.replay_capacity = 10000',
+        'WrappedLoggedReplayBuffer.shard_capacity = 10000',
+        'AnyAgent.min_replay_history = 500',
+      ]
+    return [
+      *('-um', f'batch_rl.{package}.train', f'--base_dir={directory / "run"}'),
+      *(data, '--seed=1'),
+      *(f'--gin_files={path}' for path in gin_files),
+      *(f'--gin_bindings={binding}' for binding in bindings),
+    ]
+
+  def _sample(
+    self, run: Run, process: subprocess.Popen, directory: pathlib.Path
+  ) -> Iterator[Sample]:
+    """Yields samples until the run has had its time, or ends."""
+    start, due, written = time.monotonic(), 0.0, 0.0
+    cpu_seconds = 0.0
+    while (
+      process.poll() is None
+      and cpu_seconds < self._cpu_seconds
+      and not self.stop.wait(0.2)
+    ):
+      now = time.monotonic() - start
+      latest = progress.read(str(directory / 'run'))
+      # A new file tells the number of updates at this moment.
+      if now < due or latest is None or latest['time'] == written:
+        continue
+      written, due = latest['time'], now + PERIOD
+      training, _ = EXTENT[run.job, run.size]
+      trains = latest['phase'] == 'train'
+      done = latest['done'] if trains else training
+      observed = psutil.Process(process.pid)
+      times = observed.cpu_times()
+      cpu_seconds = times.user + times.system
+      yield Sample(
+        now,
+        cpu_seconds,
+        int(latest['iteration'] * training + done),
+        latest['rates'].get('train', np.nan),
+        processes.memory(process=process.pid),
+        processes.anonymous_memory(process.pid),
+        observed.num_fds(),
+        observed.num_threads(),
+      )
+
+
+def summary(samples: pd.DataFrame) -> dict[str, Any]:
+  """Returns what the second and the last third of a run's samples say.
+
+  Raises:
+    ValueError: If there are fewer than two samples in a third.
+  """
+  count = len(samples) // 3
+  if count < 2:
+    raise ValueError(f'{len(samples)} samples are too few: give more minutes.')
+  middle, last = samples[-2 * count : -count], samples[-count:]
+
+  def rate(part):
+    return np.polyfit(part.cpu_seconds, part.updates, 1)[0]
+
+  change = {
+    'memory': last.anonymous.median() / middle.anonymous.median() - 1,
+    'files': last.files.max() - middle.files.max(),
+    'rate': rate(last) / rate(middle) - 1,
   }
-  templates = (
-    learning_test.EVERYWHERE,
-    learning_test.LEARNER,
-    learning_test.NETWORKS['dqn'],
-    BINDINGS,
+  steady = (
+    change['memory'] <= MEMORY
+    and change['files'] <= 0
+    and abs(change['rate']) <= RATE
   )
-  start = time.monotonic()
-  with tempfile.TemporaryDirectory() as directory:
-    log = os.path.join(directory, 'log')
-    cartpole.write_log(log)
-    gin.clear_config()
-    command_line.load_gin([], [t.format(**names) for t in templates])
-    measuring.table(('updates', 'resident MB', 'updates/s'), [])
-    Runner(
-      os.path.join(directory, 'run'),
-      functools.partial(
-        run_experiment.create_offline_agent, replay_data_dir=log
-      ),
-    ).run_experiment()
-  print(f'{time.monotonic() - start:.0f} s')
+  return {
+    'minutes': samples.cpu_seconds.iloc[-1] / 60,
+    'updates': samples.updates.iloc[-1],
+    'anonymous MB': last.anonymous.median() / 1e6,
+    'resident MB': last.resident.median() / 1e6,
+    'memory %': 100 * change['memory'],
+    'files': last.files.max(),
+    'more files': change['files'],
+    'threads': last.threads.max(),
+    'updates/s': rate(last),
+    'rate %': 100 * change['rate'],
+    'steady': 'yes' if steady else 'no',
+  }
+
+
+def parse() -> argparse.Namespace:
+  """Returns the options of the command line."""
+  parser = measuring.parser(__doc__)
+  measuring.add_out(parser, KEPT, '<work_dir>/endurance.csv')
+  parser.add_argument(
+    '--minutes', type=float, default=MINUTES, help='processor time of a run'
+  )
+  parser.add_argument(
+    '--at_once', type=int, default=2, help='runs at a time, a core each'
+  )
+  parser.add_argument(
+    '--only',
+    nargs='+',
+    default=['dqn'] if measuring.QUICK else [],
+    help='names of agents',
+  )
+  parser.add_argument('--work_dir', type=pathlib.Path, default='runs/endurance')
+  return parser.parse_args()
+
+
+def main() -> int:
+  """Runs what is left, and prints a row for each finished run."""
+  options = parse()
+  runs = find()
+  for name in options.only:
+    choices.choose('agent', name, {run.agent for run in runs})
+  if options.only:
+    runs = [
+      run for run in runs if run == LOGS_DATA or run.agent in options.only
+    ]
+  work_dir = options.work_dir.absolute()
+  endurance = Endurance(work_dir, 60 * options.minutes)
+  left = [run for run in runs if not endurance.samples(run).exists()]
+  hours = len(left) * options.minutes / 60
+  print(
+    f'{len(left)} of {len(runs)} runs left: {hours:.1f} h of processor time, '
+    f'{options.at_once} runs at once',
+    flush=True,
+  )
+  with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+    futures = {pool.submit(endurance.work, run): run for run in left}
+    try:
+      for number, future in enumerate(
+        concurrent.futures.as_completed(futures), start=1
+      ):
+        future.result()
+        eta = (len(left) - number) * options.minutes / 60 / options.at_once
+        print(
+          f'{futures[future].name}: done, {number} of {len(left)}, ETA {eta:.1f} h',
+          flush=True,
+        )
+    finally:  # after an error or Ctrl-C, all runs end
+      endurance.stop.set()
+      pool.shutdown(cancel_futures=True)
+  rows = [
+    {**run._asdict(), **summary(pd.read_csv(endurance.samples(run)))}
+    for run in runs
+  ]
+  table = pd.DataFrame(rows)
+  table.to_csv(
+    options.out or work_dir / 'endurance.csv', index=False, float_format='%.4g'
+  )
+  print(table.to_markdown(index=False, floatfmt=',.1f'))
+  return int((table.steady != 'yes').any() and not measuring.QUICK)
 
 
 if __name__ == '__main__':
-  main()
+  sys.exit(programs.run(main))

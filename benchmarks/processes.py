@@ -13,19 +13,19 @@ import time
 import numpy as np
 
 
-def memory(kind: str = 'VmRSS') -> int:
-  """Returns this process's memory in bytes: `VmRSS` current, `VmHWM` peak.
+def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
+  """Returns a process's memory in bytes: `VmRSS` current, `VmHWM` peak.
 
   `ru_maxrss` is unsuitable: a process inherits it from its parent.
   """
-  with open('/proc/self/status', encoding='ascii') as file:
+  with open(f'/proc/{process}/status', encoding='ascii') as file:
     fields = dict(line.split(':', 1) for line in file)
   return int(fields[kind].split()[0]) << 10
 
 
-def anonymous_memory() -> int:
+def anonymous_memory(process: int | str = 'self') -> int:
   """Returns the bytes of anonymous memory; the rest of VmRSS is page cache."""
-  with open('/proc/self/smaps_rollup', encoding='ascii') as file:
+  with open(f'/proc/{process}/smaps_rollup', encoding='ascii') as file:
     fields = dict(line.split(':', 1) for line in file if ':' in line)
   return int(fields['Anonymous'].split()[0]) << 10
 

@@ -27,6 +27,7 @@ from benchmarks import measuring
 
 ROOT = pathlib.Path(__file__).absolute().parents[1]
 ARGUMENTS = {
+  'endurance': '--quick --work_dir={dir}',
   'evidence.control': '--quick --workers=1 --work_dir={dir}',
   'evidence.minatar': 'data whole --dry_run --work_dir={dir}',
   'evidence.offline_to_online': '--quick --work_dir={dir}',
@@ -44,6 +45,7 @@ ARGUMENTS = {
   'processes': 'load {sample}/replay_logs 0',
   'random_scores': '--games=Pong --episodes=10',
   'sequences': '--quick {sample}',
+  'sweep_faults': '--quick --work_dir={dir}',
   'torch_loading': '--quick {sample}',
 }
 

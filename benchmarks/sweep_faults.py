@@ -1,0 +1,180 @@
+"""Kills workers of a sweep on Ray, and compares its cells with an undisturbed sweep.
+
+  python -um benchmarks.sweep_faults [--cells 200] [--period 60] [--quick]
+
+Both sweeps train the same small agents on CartPole, with the command that users type. In the
+second, every `--period` seconds SIGKILL ends a Ray worker with its training, or the training
+alone. Then all cells must be done, each started once and once more for each of its kills, with
+the weights, losses and evaluations of the first sweep; and the same command must start nothing.
+The exit code is 1 if not. The same command continues. Takes half an hour on two cores.
+"""
+
+import contextlib
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import psutil
+import tqdm
+
+from batch_rl.sweep import cells as cell_lib
+from batch_rl.sweep import plan
+from batch_rl.tests import cartpole, results
+from batch_rl.utils import files, programs
+from benchmarks import measuring
+
+CELLS, PERIOD = (2, 4.0) if measuring.QUICK else (200, 60.0)
+MOST = 2  # kills of a cell, which has three retries
+SWEEP = """
+base_dir: {directory}/{name}
+data_dir: {directory}/data
+games: CartPole
+agents: batch_rl/tests/sweep/configs/cartpole.gin
+seeds: 1-{cells}
+gin_bindings:
+  - FixedReplayRunner.num_iterations = 3
+  - FixedReplayRunner.training_steps = 300
+  - Checkpoints.every_steps = 50
+"""
+
+
+class Killer(threading.Thread):
+  """Kills a worker, or the training in it, again and again.
+
+  Args:
+    driver: Process of the sweep.
+    period: Seconds between kills.
+    path: File that keeps the number of kills by the directory of the cell.
+  """
+
+  def __init__(self, driver: int, period: float, path: pathlib.Path):
+    super().__init__(daemon=True)
+    self._driver, self._period, self._path = driver, period, path
+    self.kills = Counter[str](files.read_json(str(path)) or {})
+
+  def run(self) -> None:
+    """Kills until the sweep has ended."""
+    while psutil.pid_exists(self._driver):
+      time.sleep(random.uniform(0.5, 1.5) * self._period)
+      with contextlib.suppress(psutil.Error):
+        self._kill()
+
+  def _kill(self) -> None:
+    descendants = psutil.Process(self._driver).children(recursive=True)
+    trainings = {
+      directory: process
+      for process in descendants
+      for argument in process.cmdline()
+      if (directory := argument.removeprefix('--base_dir=')) != argument
+      and self.kills[directory] < MOST
+    }
+    if trainings:
+      directory, training = random.choice([*trainings.items()])
+      worker = training.parent() if random.random() < 0.75 else training
+      (worker or training).kill()
+      self.kills[directory] += 1
+      files.write_json(str(self._path), self.kills)
+
+
+def run(path: pathlib.Path, period: float | None = None) -> Counter[str]:
+  """Runs a sweep to its end.
+
+  Args:
+    path: Its file.
+    period: Seconds between kills; None for no kill.
+
+  Returns:
+    Number of kills by the directory of the cell.
+
+  Raises:
+    RuntimeError: If a cell failed.
+  """
+  program = [sys.executable, '-um', 'batch_rl.sweep', str(path)]
+  with path.with_suffix('.txt').open('ab') as log:
+    driver = subprocess.Popen(program, stdout=log, stderr=log)
+    killer = Killer(driver.pid, period or 0, path.with_suffix('.kills.json'))
+    if period is not None:
+      killer.start()
+    cells = plan.read(str(path), {}).cells
+    with tqdm.tqdm(
+      total=len(cells), desc=path.stem, unit='cell', mininterval=10
+    ) as bar:
+      while driver.poll() is None:
+        time.sleep(1.0)
+        bar.update(sum(map(is_done, cells)) - bar.n)
+  if driver.returncode:
+    raise RuntimeError(
+      f'{path.stem}: exit code {driver.returncode}: {log.name}'
+    )
+  return killer.kills
+
+
+def is_done(cell: plan.Cell) -> bool:
+  """Returns whether the cell is done."""
+  return cell_lib.status(cell).state == cell_lib.DONE
+
+
+def attempts(cells: list[plan.Cell]) -> list[int]:
+  """Returns how often each cell was started."""
+  return [cell_lib.status(cell).attempts for cell in cells]
+
+
+def main() -> int:
+  """Prints the cells that are not as they must be, and the counts."""
+  parser = measuring.parser(__doc__)
+  parser.add_argument('--cells', type=int, default=CELLS)
+  parser.add_argument(
+    '--period', type=float, default=PERIOD, help='mean seconds between kills'
+  )
+  parser.add_argument(
+    '--work_dir', type=pathlib.Path, default='runs/sweep_faults'
+  )
+  options = parser.parse_args()
+  directory = options.work_dir.absolute()
+  log_dir = directory / 'data/CartPole/1/replay_logs'
+  if not log_dir.exists():
+    partial = directory / 'partial'
+    cartpole.write_log(partial)
+    log_dir.parent.mkdir(parents=True)
+    partial.rename(log_dir)
+  sweeps = {}
+  for name in ('undisturbed', 'killed'):
+    path = directory / f'{name}.yaml'
+    path.write_text(SWEEP.format(**locals(), cells=options.cells))
+    period = options.period if name == 'killed' else None
+    kills = run(path, period)
+    sweeps[name] = plan.read(str(path), {}).cells
+  started = attempts(sweeps['killed'])
+  run(path)
+  wrong = []
+  for undisturbed, cell, count in zip(*sweeps.values(), started, strict=True):
+    killed = kills[cell.directory]
+    if not is_done(cell):
+      wrong.append(f'{cell.name}: not done')
+    if count != 1 + killed:
+      wrong.append(f'{cell.name}: started {count} times, killed {killed} times')
+    expected, found = (results.of_run(c.directory) for c in (undisturbed, cell))
+    names = [
+      name
+      for name in sorted(expected.keys() | found.keys())
+      if expected.get(name) != found.get(name)
+    ]
+    if names:
+      wrong.append(f'{cell.name}: other {", ".join(names)}')
+  if attempts(sweeps['killed']) != started:
+    wrong.append('the same command started cells again')
+  for line in wrong:
+    print(line)
+  print(
+    f'{len(started)} cells, {sum(kills.values())} kills in '
+    f'{len(kills)} of them, {sum(started)} starts, {len(wrong)} faults'
+  )
+  return int(bool(wrong))
+
+
+if __name__ == '__main__':
+  sys.exit(programs.run(main))
