@@ -25,10 +25,11 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
   if not compared.runs:
     return 'No run has finished.', 'The curves are of runs under way.'
   if summary is None:
-    best = pd.DataFrame(compared.scores('final')).map(np.mean).idxmax(axis=1)
-    first, wins = next(best.value_counts().items())
+    means = pd.DataFrame(compared.scores('final')).map(np.mean)
+    wins = means.eq(means.max(axis=1), axis=0).sum()
+    first = ' and '.join(wins.index[wins == wins.max()])
     return (
-      f'{first} has the highest mean return in {wins} of {len(best)} games.',
+      f'Highest mean return: {first}, in {wins.max()} of {len(means)} games.',
       'There are no aggregates of final scores: the methods share no game with a '
       'reference score.',
     )

@@ -270,16 +270,18 @@ def test_one_damaged_file_leaves_out_its_run(run, tmp_path):
 
 
 def test_an_environment_without_normalisers(run, tmp_path):
-  """The other run is under way."""
-  made_up_runs.write(tmp_path / 'runs' / 'b', [3.0, 4.0], planned=9)
-  path = made_up_runs.write(tmp_path / 'runs' / 'a', [3.0, 4.0])
-  record = json.loads((path / 'run.json').read_text())
-  del record['environment']
-  gin_config = "create_gym_environment.environment_name = 'CartPole'"
-  record['gin_config'] = f'{gin_config}\nRunner.num_iterations = 2'
-  (path / 'run.json').write_text(json.dumps(record))
+  """Two methods are equal, and a run is under way."""
+  made_up_runs.write(tmp_path / 'runs' / 'c', [3.0, 4.0], planned=9)
+  for name, agent in ('a', 'dqn'), ('b', 'bc'):
+    path = made_up_runs.write(tmp_path / 'runs' / name, [3.0, 4.0], agent)
+    record = json.loads((path / 'run.json').read_text())
+    del record['environment']
+    gin_config = "create_gym_environment.environment_name = 'CartPole'"
+    record['gin_config'] = f'{gin_config}\nRunner.num_iterations = 2'
+    (path / 'run.json').write_text(json.dumps(record))
   code, text, out = run()
   assert code == 0 and 'CartPole' in text and 'under way: 2 of 9' in text
+  assert 'Highest mean return: DQN (Nature) and bc, in 1 of 1 games.' in text
 
 
 @pytest.mark.parametrize(
