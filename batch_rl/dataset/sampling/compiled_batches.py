@@ -18,7 +18,7 @@ from batch_rl.dataset.store import frame_stacks
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils.native import mapped_files
 
-_SECONDS_TO_LOAD = 2.0  # unless it has to be compiled
+_SECONDS_TO_LOAD = 5.0  # on a busy machine, unless it has to be compiled
 _COMPILING = (
   'Replay: sampling is being compiled; until then it is slower. The result is kept; if '
   'each run compiles it, set NUMBA_CACHE_DIR to a writable directory.'
