@@ -7,6 +7,7 @@ import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
 import os
 import shutil
+import tempfile
 
 import gin
 import numpy as np
@@ -19,7 +20,6 @@ from batch_rl.dataset.shards import (
   shard_reader,
   stitching,
 )
-from batch_rl.utils import files
 from benchmarks import measuring
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
@@ -33,14 +33,17 @@ def make(game: str) -> str:
   """Returns the directory of a log's shards; makes a missing log."""
   run = os.path.join(DIRECTORY, f'{game}-random')
   data_dir = os.path.join(run, 'replay_logs')
-  if files.read_json(os.path.join(run, 'done.json')):
+  if os.path.isdir(run):
     return data_dir
-  shutil.rmtree(run, ignore_errors=True)
+  os.makedirs(DIRECTORY, exist_ok=True)
+  partial = tempfile.mkdtemp(dir=DIRECTORY)
   # ale-py's ROMs: the same on every machine.
   gin.bind_parameter('make_atari.rom_set', 'current')
   environment = atari_lib.create_atari_environment(game)
   random = np.random.default_rng(0)
-  log = replay_log.ReplayLog(data_dir, (84, 84), np.uint8, CAPACITY, 4)
+  log = replay_log.ReplayLog(
+    os.path.join(partial, 'replay_logs'), (84, 84), np.uint8, CAPACITY, 4
+  )
   frame = environment.reset()[..., 0]
   for _ in tqdm.trange(ROWS, desc=game):
     action = int(random.integers(environment.action_space.n))
@@ -48,7 +51,10 @@ def make(game: str) -> str:
     log.add(frame.copy(), action, np.clip(reward, -1, 1), terminal)
     frame = (environment.reset() if terminal else after)[..., 0]
   log.close()
-  files.write_json(os.path.join(run, 'done.json'), {'rows': ROWS})
+  try:
+    os.rename(partial, run)
+  except OSError:  # Another program has made it meanwhile.
+    shutil.rmtree(partial)
   return data_dir
 
 

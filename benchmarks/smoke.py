@@ -1,6 +1,6 @@
 """`make bench-smoke`: runs each program of `benchmarks/` in its smallest form.
 
-  python -um benchmarks.smoke [--only feed gpu] [--limit 600]
+  python -um benchmarks.smoke [--only feed gpu] [--at_once 2] [--limit 600]
 
 The programs are the modules with a `__main__` part, and the shell scripts. The smallest form
 is `--quick`, unless `ARGUMENTS` has another. A program fails if it ends with an error, prints
@@ -9,20 +9,21 @@ The exit code is 1 if a program fails; its log is kept.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
-import resource
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 
-from batch_rl.utils import choices, programs
+from batch_rl.utils import choices, machine, programs
 from benchmarks import measuring
 
 ROOT = pathlib.Path(__file__).absolute().parents[1]
@@ -131,46 +132,52 @@ def main() -> int:
   parser.add_argument(
     '--limit', type=float, default=600, help='seconds for a program'
   )
+  parser.add_argument(
+    '--at_once', type=int, default=machine.num_cpus(), help='programs at a time'
+  )
   options = parser.parse_args()
   found = find()
   for name in options.only or ():
     choices.choose('program', name, found)
   logs = pathlib.Path(tempfile.mkdtemp(prefix='bench-smoke-'))
   sample = make_sample(logs)
-  before, began, failed = tracked_changes(), time.monotonic(), 0
-  for name in options.only or found:
+  changes, lock = tracked_changes(), threading.Lock()
+
+  def check(name: str) -> tuple[str, float, str]:
+    """Runs a program; returns its name, the seconds, and 'ok' or why not."""
+    nonlocal changes
     directory = logs / name
     directory.mkdir()
     arguments = ARGUMENTS.get(name, '--quick').format(
       dir=directory, sample=sample
     )
-    start, processor = time.monotonic(), _processor_time()
-    result = run(
-      [*found[name], *shlex.split(arguments)], directory, options.limit
-    )
-    after = tracked_changes()
-    if after != before:
-      before, result = after, 'a file that git tracks has changed: see git diff'
-    failed += result != 'ok' and not result.startswith('left out')
-    print(
-      f'{name:27} {time.monotonic() - start:5.1f} s, processor '
-      f'{_processor_time() - processor:5.1f} s  {result}',
-      flush=True,
-    )
+    start = time.monotonic()
+    command = [*found[name], *shlex.split(arguments)]
+    result = run(command, directory, options.limit)
+    with lock:
+      before, changes = changes, tracked_changes()
+    if changes != before:
+      result = (
+        'it, or one beside it, changed a file that git tracks: see git diff'
+      )
+    return name, time.monotonic() - start, result
+
+  began, failed = time.monotonic(), 0
+  names = options.only or found
+  with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+    futures = [pool.submit(check, name) for name in names]
+    for future in concurrent.futures.as_completed(futures):
+      name, seconds, result = future.result()
+      failed += result != 'ok' and not result.startswith('left out')
+      print(f'{name:27} {seconds:5.1f} s  {result}', flush=True)
   print(
-    f'{len(options.only or found)} programs, {failed} failed, '
-    f'{time.monotonic() - began:.0f} s'
+    f'{len(names)} programs, {failed} failed, {time.monotonic() - began:.0f} s'
   )
   if failed:
     print(f'Logs: {logs}')
   else:
     shutil.rmtree(logs)
   return int(failed > 0)
-
-
-def _processor_time() -> float:
-  used = resource.getrusage(resource.RUSAGE_CHILDREN)
-  return used.ru_utime + used.ru_stime
 
 
 if __name__ == '__main__':
