@@ -17,6 +17,7 @@ from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import __main__ as program
 from benchmarks.evidence.minatar import (
   figures,
+  predictions,
   protocol,
   record,
   scores,
@@ -73,8 +74,86 @@ def work_dir(tmp_path, monkeypatch):
 
 def rows_of(text):
   """Returns the rows of a Markdown table: `{first cell: others}`."""
-  rows = [line.strip('| ').split(' | ') for line in text.splitlines()[2:]]
+  lines = [line for line in text.splitlines() if line.startswith('|')][2:]
+  rows = [line.strip('| ').split(' | ') for line in lines]
   return {row[0]: row[1:] for row in rows}
+
+
+def made_up_runs_of(stage, scores_, setting='', games=('A', 'B'), **columns):
+  """Returns rows of `scores.of_runs`, `{(label, folder): scores of a run}`."""
+  rows = [
+    dict(
+      stage=stage, label=label, agent=agent, setting=setting, game=game, run=run,
+      updates=10, last=score, return_last=score, overestimation=-score, **columns,
+    )
+    for (label, agent), values in scores_.items()
+    for run, score in enumerate(values, start=1)
+    for game in games
+  ]  # fmt: skip
+  return pd.DataFrame(rows)
+
+
+def test_agents_that_lack_a_run_are_left_out_by_name():
+  ours = {('DQN (Adam)', 'dqn_adam'): [0.1, 0.2], ('BC', 'bc'): [0.3, 0.4]}
+  runs = made_up_runs_of('whole', ours, best=1, half=1, quarter=1)
+  runs = pd.concat([runs, made_up_runs_of('online', {('x', 'x'): [1, 1]})])
+  runs = runs.fillna({'best': 1, 'half': 1, 'quarter': 1})
+  assert 'Left out' not in tables.of_whole(runs)
+  is_lacking = (runs.label == 'BC') & (runs.game == 'B') & (runs.run == 2)
+  unfinished = runs.assign(updates=runs.updates.mask(is_lacking, 5))
+  for fewer in (runs[~is_lacking], unfinished):
+    text = tables.of_whole(fewer)
+    assert [*rows_of(text)] == ['online DQN', 'DQN (Adam)']
+    assert text.endswith('Left out, as runs are missing: BC.\n')
+  # A game that lacks a run of all agents has no scores.
+  fewer = runs[(runs.game == 'A') | (runs.run == 1)]
+  assert '2 runs of 1 games' in tables.of_whole(fewer)
+  again = runs[runs.label == 'BC'].assign(setting='other')
+  with pytest.raises(ValueError, match='several settings'):
+    tables.of_whole(pd.concat([runs, again]))
+
+
+def test_heads_and_networks_compare_with_as_few_and_as_many():
+  parts = [
+    made_up_runs_of('heads', {('REM', 'rem'): [0, 0.1]}, '1'),
+    made_up_runs_of('heads', {('REM', 'rem'): [0.4, 0.5]}, '4'),
+    made_up_runs_of('networks', {('REM (networks)', 'x'): [0.2, 0.3]}, '4'),
+    made_up_runs_of('heads', {('REM', 'rem'): [0.9]}, '200'),
+  ]
+  text = tables.of_heads(pd.concat(parts))
+  found = [line.strip('| ').split(' | ') for line in text.splitlines()[2:5]]
+  assert [row[1] for row in found] == ['1', '4', '4']
+  assert found[1][-2:] == ['1.00 [1.00, 1.00]', 'REM, 1 heads']
+  assert found[2][-2:] == ['0.00 [0.00, 0.00]', 'REM, 4 heads']
+  assert text.endswith('missing: REM with 200 heads.\n')
+
+
+def test_what_predicts_returns():
+  settings = [
+    made_up_runs_of('search', {('DQN', 'dqn'): [i], ('BC', 'bc'): [i + 1.5]}, f'{i}')
+    for i in range(4)
+  ]  # fmt: skip
+  runs = pd.concat(settings, ignore_index=True)
+  own = {
+    'fqe': runs['last'],
+    'q_value': -runs['last'],
+    'td_error': -runs['last'],
+  }
+  found = predictions.of_settings(
+    runs, runs[record.SELECTION[:3]].assign(**own)
+  )
+  means = found.groupby('method')[['correlation', 'regret']].mean()
+  assert means.loc['fqe'].tolist() == pytest.approx([1, 0])
+  assert means.loc['q_value'].tolist() == pytest.approx([-1, 1])
+  assert means.loc['td_error'].tolist() == pytest.approx([1, 0])
+  assert means.loc[predictions.RANDOM].tolist() == pytest.approx([0, 0.5])
+  # BC has 3 on average: two of its runs have failed, and three of DQN.
+  over = predictions.of_overestimation(runs)
+  assert list(over.failed) == [5, 5]
+  assert [c[0] for c in over.correlation] == pytest.approx([-1, -1])
+  assert [c[0] for c in over.chance] == [1, 1]
+  assert np.isnan(predictions.mean([np.nan])).all()
+  assert predictions.mean([1, np.nan, 3])[0] == 2
 
 
 @pytest.mark.parametrize('agent', protocol.AGENTS, ids=lambda agent: agent.name)
@@ -131,9 +210,10 @@ def test_scores_and_tables(work_dir):
   assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
   final, best = minatar_scores.online_scores(str(work_dir / 'online'))
   assert (final.value, best.value, best.standard_error) == (6, 6, 0)
-  figures.write(runs, evaluations, out)
+  figures.write(runs, evaluations, selection, out)
   drawn = {path.stem for path in out.glob('*.png')}
   assert {'front', 'curves', 'profiles', 'heads', 'overestimation'} <= drawn
+  assert {'improvement', 'search', 'parts'} <= drawn
 
 
 def test_the_best_configuration_is_chosen(work_dir):

@@ -175,8 +175,8 @@ class Benchmark:
       further = agent.further_configurations(self._best(agent, first))
       among = [*first, *further]
     found = scores.of_configurations(
-      self._runs(), agent, self._scale.search_games
-    )
+      self._runs(), agent.folder, self._scale.search_games
+    ).mean(axis=1)
     by_name = {configuration.name: configuration for configuration in among}
     if missing := [name for name in by_name if name not in found]:
       raise ValueError(
@@ -260,7 +260,7 @@ class Benchmark:
       )
     runs = scores.of_runs(evaluations)
     text = tables.write(runs, data, selection, self._out)
-    figures.write(runs, evaluations, self._out)
+    figures.write(runs, evaluations, selection, self._out)
     print(text)
     print(self._out)
 

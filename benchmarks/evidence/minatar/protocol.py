@@ -18,11 +18,11 @@ SEARCH_GAMES = ('MinAtar-Asterix', 'MinAtar-Breakout')
 SEARCH_RUN = 4
 # Games of the experiments on parts of the data, and with other numbers of heads.
 FEW_GAMES = ('MinAtar-Breakout', 'MinAtar-SpaceInvaders')
-PARTS = (
-  'random_trajectories(0.01)',
-  'random_trajectories(0.1)',
-  'first_trajectories(0.2)',
-)
+PARTS = {  # with their names
+  'random_trajectories(0.01)': '1 %',
+  'random_trajectories(0.1)': '10 %',
+  'first_trajectories(0.2)': 'first 20 %',
+}
 AGENTS_ON_PARTS = (
   *('dqn_adam', 'quantile', 'rem', 'bc', 'cql', 'bcq', 'iql', 'sarsa'),
 )

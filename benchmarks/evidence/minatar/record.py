@@ -56,7 +56,8 @@ def read_evaluations(
   package = {agent.folder for agent in protocol.AGENTS}
   for stage in STAGES:
     for run, folder in _runs(work_dir / stage):
-      label = run.agent
+      # The search decides its share, which is 10 % in its name.
+      label = '%BC' if folder == 'percent_bc' else run.agent
       if stage in ('search', 'whole', 'parts') and folder not in package:
         if folder not in agents:
           print(f'left out: {run.directory}: name its agent in --agents')

@@ -1,11 +1,14 @@
 """Scores of the runs in the record of the MinAtar benchmark, and their intervals.
 
 A return is normalised so that random actions have 0 and the online DQNs 1: the mean over
-runs of their last evaluations. Evaluations are averaged over three in a row.
+runs of their last evaluations. Evaluations are averaged over three in a row, but the
+best one and the two of the first quarter.
 """
 
+import collections
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,24 +88,47 @@ def finished(runs: pd.DataFrame) -> pd.DataFrame:
   return runs[runs.updates == runs.updates.max()]
 
 
-def complete(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-  """Returns the finished runs of each method that has as many as any other.
+def complete(
+  runs: pd.DataFrame, by: str | list[str] = 'label'
+) -> dict[Any, pd.DataFrame]:
+  """Returns the finished runs of the methods that have them all, on the same data.
+
+  All are the runs of the method that has most of them, in the games that lack none.
 
   Args:
     runs: Runs of one stage.
+    by: Columns that name a method.
 
   Returns:
-    Runs by `label`, in the order of `protocol.AGENTS`; others come last.
+    Runs by method, in the order of `protocol.AGENTS`; others come last.
+
+  Raises:
+    ValueError: If a method has several settings.
   """
   order = [agent.folder for agent in protocol.AGENTS]
 
-  def place(item):
-    [folder] = set(item[1].agent)
+  def place(item: tuple[Hashable, pd.DataFrame]) -> int:
+    folder = item[1].agent.iloc[0]
     return order.index(folder) if folder in order else len(order)
 
-  groups = sorted(finished(runs).groupby('label'), key=place)
-  most = max((len(group) for _, group in groups), default=0)
-  return {label: group for label, group in groups if len(group) == most}
+  groups = dict(sorted(finished(runs).groupby(by), key=place))
+  for method, group in groups.items():
+    if len(settings := {*group.setting}) > 1 or len({*group.agent}) > 1:
+      raise ValueError(
+        f'The stage {group.stage.iloc[0]} has runs of several agents {method}, or of '
+        f'several settings of it, {", ".join(sorted(settings))}: take those of all but '
+        'one out of evaluations.csv and the work directory.'
+      )
+  data = {m: {*zip(g.game, g.run, strict=True)} for m, g in groups.items()}
+  pairs = max(data.values(), key=len, default=set())
+  counts = collections.Counter(game for game, _ in pairs)
+  games = [game for game, n in counts.items() if n == max(counts.values())]
+  wanted = {pair for pair in pairs if pair[0] in games}
+  return {
+    method: group[group.game.isin(games)]
+    for method, group in groups.items()
+    if {pair for pair in data[method] if pair[0] in games} == wanted
+  }
 
 
 def iqm(scores: np.ndarray) -> tuple[float, float, float]:
@@ -120,19 +146,31 @@ def improvement(
 
 
 def of_configurations(
-  runs: pd.DataFrame,
-  agent: protocol.Agent,
-  games: Sequence[str] = (),
-) -> pd.Series:
-  """Returns the score of each configuration of an agent, by `Configuration.name`.
+  runs: pd.DataFrame, folder: str, games: Sequence[str] = ()
+) -> pd.DataFrame:
+  """Returns the scores of each configuration of an agent, by `Configuration.name`.
 
-  It is the mean over games of the last evaluations; games default to all of the
-  search. Configurations that have not finished in a game are left out.
+  Args:
+    runs: Rows of `of_runs`.
+    folder: Folder of the agent.
+    games: Games; by default all of the search.
+
+  Returns:
+    Scores in the last evaluations, a column for each game. Configurations that have not
+    finished in a game are left out.
   """
   search = finished(runs[runs.stage == 'search'])
   games = games or sorted({*search.game})
-  chosen = search[search.agent == agent.folder]
+  chosen = search[search.agent == folder]
   table = chosen.pivot(index='setting', columns='game', values=LAST)
-  if set(table.columns) != set(games):
-    return pd.Series(dtype=float)
-  return table.dropna().mean(axis=1)
+  return table.reindex(columns=games).dropna()
+
+
+def searched(runs: pd.DataFrame) -> dict[str, tuple[str, pd.DataFrame]]:
+  """Returns the agents of the search: `{label: (folder, of_configurations)}`."""
+  search = runs[runs.stage == 'search']
+  labels = dict(zip(search.agent, search.label, strict=True))
+  known = [agent.folder for agent in protocol.AGENTS]
+  order = [*(f for f in known if f in labels), *sorted({*labels} - {*known})]
+  found = {labels[f]: (f, of_configurations(runs, f)) for f in order}
+  return {label: both for label, both in found.items() if len(both[1])}

@@ -2,23 +2,30 @@
 
 import itertools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from batch_rl.fixed_replay import scores as selection_scores
 from batch_rl.report import normalisation
 from batch_rl.utils import files
-from benchmarks.evidence.minatar import protocol, record, scores
+from benchmarks.evidence.minatar import (
+  predictions,
+  protocol,
+  record,
+  scores,
+)
 
 ONLINE = 'online DQN'
 DQN = 'DQN (Adam)'
-_METHODS = {
+METHODS = {
   'fqe': 'fitted Q evaluation',
   'q_value': "the runs' own values",
   'td_error': "the runs' TD errors",
+  predictions.RANDOM: 'any setting',
 }
+_BETTER = 'P(better than {})'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,10 +36,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def interval(estimate: tuple[float, float, float]) -> str:
   """Formats a value and its interval; a single run has none."""
-  value, low, high = estimate
-  if np.isnan(low):
-    return f'{value:.2f}'
-  return f'{value:.2f} [{low:.2f}, {high:.2f}]'
+  # Adding 0 turns -0.0 into 0.0.
+  value, low, high = (f'{round(number, 2) + 0:.2f}' for number in estimate)
+  return value if np.isnan(estimate[1]) else f'{value} [{low}, {high}]'
 
 
 def mean_and_range(values: Iterable[float]) -> str:
@@ -52,26 +58,45 @@ def of_whole(runs: pd.DataFrame) -> str:
     row = [label]
     for column in (scores.LAST, scores.BEST, scores.HALF, scores.QUARTER):
       row.append(interval(scores.iqm(scores.matrix(group, column))))
-    for other in (ONLINE, DQN):
-      is_compared = other in last and other != label
-      chance = (
-        scores.improvement(last[label], last[other]) if is_compared else None
-      )
-      row.append(interval(chance) if chance else '')
+    row += [_improvement(last, label, other) for other in (ONLINE, DQN)]
     rows.append(row)
   header = [
     *('agent', 'last', 'best', 'half', 'quarter'),
-    *(f'P(better than {other})' for other in (ONLINE, DQN)),
+    *(_BETTER.format(other) for other in (ONLINE, DQN)),
   ]
-  return table(header, rows)
+  online = by_label[ONLINE]
+  extent = (
+    f'{online.run.nunique()} runs of {online.game.nunique()} games. Last, half, '
+    'quarter: mean of the last three evaluations in all, half and (two only) a quarter '
+    "of an agent's updates, of the online DQN in its own. Best: highest evaluation.\n"
+  )
+  left_out = _left_out(runs[runs.stage == 'whole'].label, by_label)
+  return f'{table(header, rows)}\n{extent}{left_out}'
+
+
+def _improvement(
+  found: Mapping[Any, np.ndarray], method: Hashable, other: Hashable
+) -> str:
+  """Formats the probability that a method beats another; '' if it is the same."""
+  if method == other or other not in found:
+    return ''
+  return interval(scores.improvement(found[method], found[other]))
+
+
+def _left_out(names: Iterable[str], shown: Iterable[str]) -> str:
+  """Returns a line about the methods that lack runs; '' if there are none."""
+  lacking = sorted({*names} - {*shown})
+  return f'\nLeft out, as runs are missing: {", ".join(lacking)}.\n' * bool(
+    lacking
+  )
 
 
 def methods(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-  """Returns the online runs of the tables' data, and the complete offline agents."""
-  whole = runs[runs.stage == 'whole']
-  data = whole[['game', 'run']].drop_duplicates()
+  """Returns the complete offline agents, after the online runs that made their data."""
+  whole = scores.complete(runs[runs.stage == 'whole'])
+  data = next(iter(whole.values()))[['game', 'run']]
   online = runs[runs.stage == 'online'].merge(data, on=['game', 'run'])
-  return {ONLINE: online, **scores.complete(whole)}
+  return {ONLINE: online, **whole}
 
 
 def of_returns(runs: pd.DataFrame, data: pd.DataFrame) -> str:
@@ -102,31 +127,29 @@ def of_data(data: pd.DataFrame) -> str:
 
 
 def of_search(runs: pd.DataFrame) -> str:
-  """Returns the score of each configuration of each agent; the best one is bold."""
+  """Returns the scores of each configuration of each agent, the best one first."""
   rows = []
-  for agent in protocol.AGENTS:
-    found = scores.of_configurations(runs, agent)
-    if found.empty:
-      continue
-    cells = [
-      f'{"**" * (name == found.idxmax())}{name}: {value:.2f}'
-      f'{"**" * (name == found.idxmax())}'
-      for name, value in found.sort_values(ascending=False).items()
-    ]
-    rows.append([f'`{agent.name}`', agent.parameter or '', ', '.join(cells)])
-  header = ['agent', 'own parameter', 'learning rate/target period/own: score']
-  return table(header, rows)
+  own = {a.folder: a.parameter.rpartition('.')[2] for a in protocol.AGENTS}
+  for label, (folder, found) in scores.searched(runs).items():
+    mean = found.mean(axis=1).sort_values(ascending=False)
+    for name, value in mean.items():
+      by_game = (f'{score:.2f}' for score in found.loc[name])
+      parameter = own.get(folder, '')
+      rows.append([label, parameter, name, *by_game, f'{value:.2f}'])
+  games = sorted({*runs[runs.stage == 'search'].game})
+  setting = 'learning rate/target period/own'
+  return table(['agent', 'own parameter', setting, *games, 'mean'], rows)
 
 
 def by_part(
   runs: pd.DataFrame,
 ) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
   """Returns the agents that all parts of the data have, and scores by part and agent."""
-  parts = runs[runs.stage == 'parts']
+  parts = scores.finished(runs[runs.stage == 'parts'])
   whole = runs[(runs.stage == 'whole') & runs.game.isin({*parts.game})]
   found = {'all': scores.complete(whole)}
-  for part in protocol.PARTS:
-    found[part] = scores.complete(parts[parts.setting == part])
+  for part, name in protocol.PARTS.items():
+    found[name] = scores.complete(parts[parts.setting == part])
   labels = [
     label for label in found['all'] if all(label in f for f in found.values())
   ]
@@ -137,73 +160,92 @@ def by_part(
 
 
 def of_parts(runs: pd.DataFrame) -> str:
-  """Returns the scores of agents by part of the data."""
+  """Returns the scores of agents by part of the data, and how often they beat DQN."""
   labels, found = by_part(runs)
   rows = [
     [part, *(interval(scores.iqm(values)) for values in by_label.values())]
     for part, by_label in found.items()
   ]
-  return table(['trained on', *labels], rows)
+  chances = [
+    [part, *(_improvement(by_label, label, DQN) for label in labels)]
+    for part, by_label in found.items()
+  ]
+  left_out = _left_out(runs[runs.stage == 'parts'].label, labels)
+  return (
+    f'{table(["trained on", *labels], rows)}\n'
+    f'{table([_BETTER.format(DQN), *labels], chances)}{left_out}'
+  )
+
+
+def by_number(
+  runs: pd.DataFrame,
+) -> dict[tuple[str, str, int], np.ndarray]:
+  """Returns the scores of ensembles by label, 'heads' or 'networks', and number."""
+  chosen = runs[runs.stage.isin(['heads', 'networks'])]
+  chosen = chosen.assign(number=chosen.setting.astype(int))
+  groups = scores.complete(chosen, ['label', 'stage', 'number'])
+  return {key: scores.matrix(group) for key, group in groups.items()}
 
 
 def of_heads(runs: pd.DataFrame) -> str:
   """Returns the scores of ensembles by number of heads or networks."""
-  chosen = runs[runs.stage.isin(['heads', 'networks'])]
+  found = by_number(runs)
   rows = []
-  for (label, stage, setting), group in sorted(
-    chosen.groupby(['label', 'stage', 'setting']),
-    key=lambda item: (*item[0][:2], int(item[0][2])),
-  ):
-    score = interval(scores.iqm(scores.matrix(group)))
-    rows.append([label, setting, stage, score])
-  return table(['agent', 'number', 'of', 'last'], rows)
+  for key, values in found.items():
+    label, stage, number = key
+    # One head is the DQN of the ensemble; networks compare with as many heads of REM.
+    other = (label, stage, 1) if stage == 'heads' else ('REM', 'heads', number)
+    chance = _improvement(found, key, other)
+    than = f'{other[0]}, {other[2]} {other[1]}' if chance else ''
+    score = interval(scores.iqm(values))
+    rows.append([label, str(number), stage, score, chance, than])
+  chosen = runs[runs.stage.isin(['heads', 'networks'])]
+  names = chosen.label + ' with ' + chosen.setting + ' ' + chosen.stage
+  shown = (f'{label} with {number} {stage}' for label, stage, number in found)
+  header = ['agent', 'number', 'of', 'last', 'P(better)', 'than']
+  return table(header, rows) + _left_out(names, shown)
 
 
 def of_selection(runs: pd.DataFrame, selection: pd.DataFrame) -> str:
   """Returns how well each method ranks the policies of the search."""
-  search = runs[runs.stage == 'search']
-  joined = selection.merge(search, on=['game', 'agent', 'setting'])
+  found = predictions.of_settings(runs, selection)
+  of_policies = predictions.of_policies(runs, selection)
+  games = sorted({game for _, game in of_policies})
   rows = []
-  for game, group in joined.groupby('game'):
-    returns = group.return_last.to_numpy(float)
-    for method in record.METHODS:
-      good = selection_scores.goodness(method, group[method].to_numpy(float))
-      correlation = selection_scores.rank_correlation(good, returns)
-      regret = selection_scores.regret(good, returns)
-      numbers = str(len(group)), f'{correlation:.2f}', f'{regret:.2f}'
-      rows.append([game, _METHODS[method], *numbers])
-  header = ['game', 'method', 'policies', 'rank correlation', 'regret@1']
-  return table(header, rows)
+  for method, name in METHODS.items():
+    chosen = found[found.method == method]
+    means = [predictions.mean(chosen[c]) for c in ('correlation', 'regret')]
+    together = (of_policies.get((method, game)) for game in games)
+    cells = (interval(x) if x else '' for x in together)
+    rows.append([name, *map(interval, means), *cells])
+  header = ['method', 'rank correlation', 'regret@1']
+  header += [f'rank correlation over all policies, {game}' for game in games]
+  count = len(found[['agent', 'game']].drop_duplicates())
+  return (
+    f'{table(header, rows)}\nFirst two columns: over the settings of an agent in a game, '
+    f'means over {count} pairs of agent and game. Regret is 0 for the best setting and 1 '
+    'for the worst.\n'
+  )
 
 
 def of_overestimation(runs: pd.DataFrame) -> str:
-  """Returns rank correlations of over-estimation with scores, by stage and game."""
-  rows = []
-  chosen = runs[runs.stage.isin(['search', 'whole', 'parts'])]
-  chosen = chosen.dropna(subset=['overestimation', scores.LAST])
-  for (stage, game), group in chosen.groupby(['stage', 'game']):
-    good = -group.overestimation.to_numpy(float)
-    values = group[scores.LAST].to_numpy(float)
-    if len(group) > 2:
-      cells = (_bootstrapped_correlation(good, values), str(len(group)))
-      rows.append([stage, game, *cells])
-  header = [
-    'stage',
-    'game',
-    'rank correlation with low over-estimation',
-    'runs',
+  """Returns how well over-estimation predicts scores, by stage and game."""
+  rows = [
+    [
+      *(row.stage, protocol.PARTS.get(row.part, row.part), row.game),
+      *(interval(row.correlation), str(row.runs), str(row.failed)),
+      '' if np.isnan(row.chance[0]) else interval(row.chance),
+    ]
+    for row in predictions.of_overestimation(runs).itertuples()
   ]
-  return table(header, rows)
-
-
-def _bootstrapped_correlation(good: np.ndarray, values: np.ndarray) -> str:
-  """Formats Spearman's correlation and its 95 % bootstrap interval over runs."""
-  random = np.random.default_rng(0)
-  drawn = random.integers(len(good), size=(1000, len(good)))
-  found = [selection_scores.rank_correlation(good[i], values[i]) for i in drawn]
-  low, high = np.nanpercentile(found, [2.5, 97.5])
-  value = selection_scores.rank_correlation(good, values)
-  return interval((value, low, high))
+  header = [
+    *('stage', 'data', 'game', 'rank correlation with the score'),
+    *('runs', 'failed', 'P(failed run over-estimates more)'),
+  ]
+  return (
+    f'{table(header, rows)}\nA run has failed if its score is lower than the mean of '
+    'behavioural cloning on the same data. Intervals are over agents.\n'
+  )
 
 
 def write(
@@ -232,6 +274,7 @@ def write(
     sections.append(('Numbers of heads', of_heads(runs)))
   if 'search' in stages:
     sections.append(('Search', of_search(runs)))
+  if stages & {'search', 'whole'}:
     sections.append(('Over-estimation and scores', of_overestimation(runs)))
   if not selection.empty:
     text = of_selection(runs, selection)
