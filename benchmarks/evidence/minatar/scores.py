@@ -2,7 +2,7 @@
 
 A return is normalised so that random actions have 0 and the online DQNs 1: the mean over
 runs of their last evaluations. Evaluations are averaged over three in a row, but the
-best one and the two of the first quarter.
+best one.
 """
 
 import collections

@@ -67,8 +67,9 @@ def of_whole(runs: pd.DataFrame) -> str:
   online = by_label[ONLINE]
   extent = (
     f'{online.run.nunique()} runs of {online.game.nunique()} games. Last, half, '
-    'quarter: mean of the last three evaluations in all, half and (two only) a quarter '
-    "of an agent's updates, of the online DQN in its own. Best: highest evaluation.\n"
+    'quarter: mean of the last three evaluations (or as many as there are) in all, half '
+    "and a quarter of an agent's updates, of the online DQN in its own. Best: highest "
+    'evaluation.\n'
   )
   left_out = _left_out(runs[runs.stage == 'whole'].label, by_label)
   return f'{table(header, rows)}\n{extent}{left_out}'
