@@ -225,6 +225,10 @@ def test_the_best_configuration_is_chosen(work_dir):
   assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[1]
   with pytest.raises(ValueError, match='0.00025/2000'):
     benchmark.whole()
+  cell = work_dir / f'search/2/dqn_adam/{GAME}/run-4/seed-1/sweep-offline.json'
+  cell.write_text('{"state": "failed", "message": "The loss is nan at"}')
+  (cell.parent / 'evaluations' / '0.json').unlink()
+  assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[0]
 
 
 def test_the_record_suffices_and_is_kept(work_dir):

@@ -155,10 +155,17 @@ class Benchmark:
     """Runs a sweep for each configuration, the agents side by side."""
     for i in range(max(map(len, configurations.values()))):
       agents = {a: c[i] for a, c in configurations.items() if i < len(c)}
-      self._sweep(
-        f'search/{number + i}', _as_settings(agents),
-        self._scale.search_games, [protocol.SEARCH_RUN],
-      )  # fmt: skip
+      folder = f'search/{number + i}'
+      try:
+        self._sweep(
+          folder, _as_settings(agents),
+          self._scale.search_games, [protocol.SEARCH_RUN],
+        )  # fmt: skip
+      except SystemExit:
+        # A configuration whose loss is not finite fails, and is not chosen.
+        states = {*record.cells(self._work_dir / folder).state}
+        if not {'failed'} <= states <= {'failed', 'done'}:
+          raise
 
   def _best(
     self,
@@ -168,7 +175,7 @@ class Benchmark:
     """Returns the configuration with the best score in the search.
 
     Raises:
-      ValueError: If the search has not ended.
+      ValueError: If the search has not ended, or no loss was finite.
     """
     if among is None:
       first = agent.first_configurations()
@@ -178,12 +185,16 @@ class Benchmark:
       self._runs(), agent.folder, self._scale.search_games
     ).mean(axis=1)
     by_name = {configuration.name: configuration for configuration in among}
-    if missing := [name for name in by_name if name not in found]:
+    diverged = record.diverged(self._work_dir / 'search', agent)
+    if missing := [n for n in by_name if n not in found and n not in diverged]:
       raise ValueError(
         f'{agent.name} lacks results of its configuration {missing[0]}: run the '
         'stage search first.'
       )
-    return by_name[found[[*by_name]].idxmax()]
+    left = [name for name in by_name if name in found]
+    if not left:
+      raise ValueError(f'{agent.name}: the loss of no configuration is finite.')
+    return by_name[found[left].idxmax()]
 
   def _runs(self) -> pd.DataFrame:
     """Returns the runs of the record, and those in the work directory."""

@@ -98,6 +98,32 @@ def read_evaluations(
   return pd.DataFrame(rows, columns=EVALUATIONS)
 
 
+def cells(folder: pathlib.Path) -> pd.DataFrame:
+  """Returns `directory`, `state` and `message` of the cells that have begun."""
+  found = [
+    {
+      'directory': str(path.parent),
+      'message': '',
+      **(files.read_json(str(path)) or {}),
+    }
+    for path in folder.rglob('sweep-offline.json')
+  ]
+  return pd.DataFrame(found, columns=['directory', 'state', 'message'])
+
+
+def diverged(folder: pathlib.Path, agent: protocol.Agent) -> set[str]:
+  """Returns the configurations of an agent whose loss was not finite, by name."""
+  begun = cells(folder)
+  failed = begun.state.eq('failed') & begun.message.str.contains('The loss is ')
+  return {
+    agent.configuration(
+      run_record.bindings(run_record.read(d)['gin_config'])
+    ).name
+    for d in begun.directory[failed]
+    if agent.folder in pathlib.Path(d).parts
+  }
+
+
 def _runs(
   folder: pathlib.Path,
 ) -> Iterator[tuple[run_results.RunResults, str]]:
