@@ -14,7 +14,7 @@ from absl import logging
 
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import fetched_run, remotes
-from batch_rl.dataset.shards import incoming_shards, manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.utils import files, number_ranges, threads
 
 _RETRIES = 3
@@ -110,7 +110,7 @@ def _plan_run(
     ValueError: If a local file differs from the remote one.
   """
   run.manifest = _read_manifest(remote, run)
-  records = incoming_shards.manifest_files(run.manifest)
+  records = manifests.file_records(run.manifest)
   numbered = map(shard_files.suffix_of, records)
   listed = {number for number in numbered if number is not None}
   wanted = numbers or run.all_numbers(listed)

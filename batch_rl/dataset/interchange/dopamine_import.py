@@ -5,12 +5,7 @@ import shutil
 from collections.abc import Callable
 
 from batch_rl.dataset.interchange import shard_discovery
-from batch_rl.dataset.shards import (
-  digests,
-  incoming_shards,
-  manifests,
-  shard_files,
-)
+from batch_rl.dataset.shards import digests, manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.utils import machine, staging_directory, threads
 
@@ -57,7 +52,7 @@ def import_store(
     }
     for link, path in originals.items():
       os.symlink(os.path.realpath(path), link)
-    recorded = incoming_shards.manifest_files(shards.manifest)
+    recorded = manifests.file_records(shards.manifest)
 
     def check_hash(link: str) -> None:
       name = os.path.basename(link)
@@ -70,7 +65,7 @@ def import_store(
     threads.parallel_map(check_hash, list(originals), machine.num_cpus())
     manifest = {'manifest_version': 1, **shards.manifest}
     if shards.left_out:
-      for key in incoming_shards.RUN_TOTALS:
+      for key in manifests.RUN_TOTALS:
         manifest.pop(key, None)
     origin = {'how': 'import', 'source': shards.input_dir}
     manifests.write(logs, manifest | {'origin': origin})

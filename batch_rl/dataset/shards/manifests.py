@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files, json_schema
 
 FILE_NAME = 'manifest.json'
@@ -59,6 +60,8 @@ SCHEMA = {
 FILE_SCHEMA = {'manifest_version': json_schema.Required(range(1, 2)), **SCHEMA}
 # The entries that a log writes itself.
 OF_THE_LOG = {*FILE_SCHEMA, 'hash'} - {'agent', 'environment'}
+# The entries that describe the whole run, not single shards.
+RUN_TOTALS = ('rows', 'safe_rows', 'episodes')
 
 
 def read(data_dir: str) -> dict[str, Any]:
@@ -148,6 +151,18 @@ def look_up(content: Any, *keys: str, kind: Any) -> Any:
   for key in keys:
     content = content.get(key) if isinstance(content, dict) else None
   return content if isinstance(content, kind) else None
+
+
+def file_records(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+  """Returns a manifest's records of shard files, `{name: {'bytes', 'sha256'}}`."""
+  records: dict[str, Any] = {}
+  for entry in look_up(manifest, 'shards', kind=list) or []:
+    records |= look_up(entry, 'files', kind=dict) or {}
+  return {
+    name: record
+    for name, record in records.items()
+    if shard_files.suffix_of(name) is not None and isinstance(record, dict)
+  }
 
 
 def padding(manifest: Any) -> int | None:
