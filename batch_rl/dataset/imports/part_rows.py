@@ -134,16 +134,19 @@ class PartRows:
       raise ValueError(
         f'{self._part.name} in {self._reader.directory} has no transitions.'
       )
-    return packed_columns.of_whole_episodes(
+    columns = packed_columns.Columns(
       self._part.number,
+      self._rows,
+      self._rows,
       np.concatenate(self._actions),
       np.concatenate(self._rewards),
       np.concatenate(self._terminals),
-      self._truncated,
       self._reader.frame_shape,
       np.dtype(np.uint8),
       self._reader.files_of(self._part),
+      truncated=tuple(self._truncated),
     )
+    return packed_columns.compacted(columns)
 
   def entry(self, sources: Mapping[str, Mapping]) -> dict[str, Any]:
     """Returns the shard's entry of the manifest."""

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -122,38 +122,12 @@ def read(data_dir: str, suffix: int) -> Columns:
     frames.dtype,
     sources,
   )
-  return _compacted(columns, columns.ring_positions(np.arange(columns.rows)))
+  return compacted(columns)
 
 
-def of_whole_episodes(
-  suffix: int,
-  action: np.ndarray,
-  reward: np.ndarray,
-  terminal: np.ndarray,
-  truncated: Iterable[int],
-  frame_shape: tuple[int, ...],
-  frame_dtype: np.dtype,
-  sources: Mapping[str, dict[str, Any]],
-) -> Columns:
-  """Returns the columns of a shard of whole episodes; see `Columns`."""
-  rows = len(action)
-  columns = Columns(
-    suffix,
-    rows,
-    rows,
-    action,
-    reward,
-    terminal,
-    frame_shape,
-    frame_dtype,
-    sources,
-    truncated=tuple(truncated),
-  )
-  return _compacted(columns, np.arange(rows))
-
-
-def _compacted(columns: Columns, keep: np.ndarray) -> Columns:
-  """Returns some rows in the smallest dtypes, with their digest."""
+def compacted(columns: Columns) -> Columns:
+  """Returns the rows that are kept of a ring, in the smallest dtypes, and their digest."""
+  keep = columns.ring_positions(np.arange(columns.rows))
   columns = dataclasses.replace(
     columns,
     action=_narrow(columns.action[keep], np.uint8),
