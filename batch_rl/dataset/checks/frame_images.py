@@ -130,8 +130,7 @@ def iterate_frames(
     ValueError: If a file is damaged.
   """
   if suffix in data.packed:
-    i = data.suffixes.index(suffix)
-    start, stop = data.starts[i : i + 2].tolist()
+    start, stop = data.shard_rows[suffix]
     for first in range(start, stop, _CHUNK_ROWS):
       rows = np.arange(first, min(first + _CHUNK_ROWS, stop))
       yield rows, data.frames(rows)

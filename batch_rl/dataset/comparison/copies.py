@@ -81,7 +81,7 @@ class Copy:
     store = self._store
     frame, reward = np.zeros(store.rows, np.uint64), store.reward
     terminal = np.zeros(store.rows, bool)
-    terminal[np.setdiff1d(store.ends, store.truncations)] = True
+    terminal[store.terminals] = True
     found = subsets.trajectories(store)
     begin = np.minimum(found.steps_begin, found.stop)
     if with_frames:
@@ -97,7 +97,6 @@ class Copy:
         begin += is_zero[np.minimum(begin, found.stop - 1)]
     else:
       advance(store.rows)
-    spans = zip(store.suffixes, store.starts, store.starts[1:], strict=False)
     self.rows = hashed_rows.HashedRows(
       frame,
       store.action,
@@ -105,10 +104,7 @@ class Copy:
       terminal,
       begin,
       found.stop,
-      [
-        hashed_rows.PartRows(suffix, f'shard {suffix}', int(start), int(stop))
-        for suffix, start, stop in spans
-      ],
+      store.shard_rows,
     )
 
   def _hash_frames(self, out: np.ndarray, advance: Callable) -> None:

@@ -52,15 +52,13 @@ def make(copy: copies.Copy) -> dict[str, Any]:
   # Last row that a transition consists of: the next frame's.
   last_of = row_of + ~rows.terminal[row_of]
   parts = []
-  for part in rows.parts:
-    first = np.searchsorted(row_of, part.first)
-    inside = hashes[first : np.searchsorted(last_of, part.stop)]
-    begin, stop = (
-      np.clip(bounds, part.first, part.stop)
-      for bounds in (rows.begin, rows.stop)
+  for number, span in rows.parts.items():
+    inside = slice(
+      np.searchsorted(row_of, span[0]), np.searchsorted(last_of, span[1])
     )
-    counts = _counts(int((stop - begin).sum()), inside)
-    parts.append({'number': part.number, 'name': part.name, **counts})
+    begin, stop = (np.clip(at, *span) for at in (rows.begin, rows.stop))
+    counts = _counts(int((stop - begin).sum()), hashes[inside])
+    parts.append({'number': number, 'name': f'shard {number}', **counts})
   return files.with_hash(
     {
       'format': FORMAT,

@@ -20,7 +20,7 @@ have the same trajectories, too, except with a probability of about 2^-64.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -39,23 +39,6 @@ _TRANSITION = np.dtype(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class PartRows:
-  """The rows of one shard.
-
-  Attributes:
-    number: Number of the shard.
-    name: Name for messages, e.g. 'shard 3'.
-    first: First row.
-    stop: Row after the last.
-  """
-
-  number: int
-  name: str
-  first: int
-  stop: int
-
-
 @dataclasses.dataclass
 class HashedRows:
   """The stored rows of a copy, padding included: 11 to 17 B each.
@@ -67,7 +50,7 @@ class HashedRows:
     terminal: Whether a row is terminal, bool (rows,).
     begin: First row of each episode, without padding, ascending: int64 (episodes,).
     stop: Row after the last of each episode, int64 (episodes,).
-    parts: Shards, in the order of the rows.
+    parts: `(first, stop)` rows of each shard, by shard number.
   """
 
   frame: np.ndarray
@@ -76,7 +59,7 @@ class HashedRows:
   terminal: np.ndarray
   begin: np.ndarray
   stop: np.ndarray
-  parts: Sequence[PartRows]
+  parts: Mapping[int, tuple[int, int]]
 
   def __post_init__(self):
     has_rows = self.begin < self.stop

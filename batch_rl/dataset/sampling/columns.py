@@ -185,9 +185,8 @@ def discount_after_log(at: Rows) -> np.ndarray:
   The discounted return is `return_to_go` plus this times the return after the log.
   """
   stops = at.sampler.trajectory_stops[at.trajectory]
-  terminals = np.setdiff1d(at.store.ends, at.store.truncations)
   discounts = float(at.sampler.gamma) ** (stops - at.rows)
-  return np.where(np.isin(stops - 1, terminals), 0, discounts)
+  return np.where(np.isin(stops - 1, at.store.terminals), 0, discounts)
 
 
 @_column(np.float32)

@@ -132,9 +132,7 @@ class Reader:
     if not len(selected):
       raise ValueError(f'{run.directory} has no episode.')
     self._chosen, stops = chosen, chosen.stop[selected]
-    self._ended = np.isin(
-      chosen.stop - 1, np.setdiff1d(store.ends, store.truncations)
-    )
+    self._ended = np.isin(chosen.stop - 1, store.terminals)
     self._unclipped = self._unclipped_returns(all_trajectories.stop)
     # Index, store and columns of the shard in memory.
     self._loaded: Any = None
@@ -187,12 +185,10 @@ class Reader:
       stops: Row after each trajectory, int64 (n,).
     """
     store, recorded = self._store, np.full(len(stops), np.nan)
-    spans = zip(store.starts, store.starts[1:], strict=False)
-    rows_of = dict(zip(store.suffixes, spans, strict=True))
     for entry in self.manifest.get('shards') or []:
       key = 'episodes', 'unclipped_returns'
       returns = manifests.look_up(entry, *key, kind=list)
-      span = rows_of.get(entry.get('suffix'), (0, 0))
+      span = store.shard_rows.get(entry.get('suffix'), (0, 0))
       ends = store.ends[slice(*np.searchsorted(store.ends, span))]
       if returns and len(returns) == len(ends):
         recorded[np.searchsorted(stops, ends + 1)] = returns
@@ -203,7 +199,7 @@ class Reader:
     out = np.empty((stop - first, *self.frame_shape), self.frame_dtype)
     store = self._store
     while first < stop:
-      i = int(np.searchsorted(store.starts[1:-1], first, side='right'))
+      i = int(store.shard_of(np.array(first)))
       end = min(stop, first + _CHUNK_ROWS, int(store.starts[i + 1]))
       rows = np.arange(first, end)
       done = len(out) - (stop - first)

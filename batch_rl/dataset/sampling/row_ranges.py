@@ -183,7 +183,7 @@ def find(
   of = np.searchsorted(chosen.begin, begin, side='right') - 1
 
   is_start = begin == start[within]
-  shard = np.searchsorted(store.starts, begin, side='right') - 1
+  shard = store.shard_of(begin)
   # Only the frames of packed shards are known.
   paddings = [store.padding(s) if s in suffixes else 0 for s in store.suffixes]
   padding = np.array(paddings)[shard]
@@ -192,7 +192,7 @@ def find(
   at_reset = np.array(resets, bool)[within] & (leading[within] == padding)
   at_reset |= ~is_start
   padding = np.where(is_start, leading[within], padding)
-  terminates = np.isin(end - 1, np.setdiff1d(store.ends, store.truncations))
+  terminates = np.isin(end - 1, store.terminals)
 
   skipped = np.where(at_reset & pads, padding, np.maximum(before, padding))
   first = np.maximum(begin + skipped, chosen.start[of])

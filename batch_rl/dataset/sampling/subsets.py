@@ -45,15 +45,24 @@ class Trajectories:
   shard_rows: Mapping[int, tuple[int, int]]
 
   @property
+  def first(self) -> np.ndarray:
+    """First selected row of each trajectory that is an agent step: int64 (n,)."""
+    return np.maximum(self.start, self.steps_begin)
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """Number of selected agent steps of each trajectory: int64 (n,)."""
+    return np.maximum(self.stop - self.first, 0)
+
+  @property
   def selected(self) -> np.ndarray:
     """Indices of the trajectories with at least one selected step: int64 (m,)."""
-    return np.flatnonzero(self.stop > np.maximum(self.start, self.steps_begin))
+    return np.flatnonzero(self.lengths)
 
   @property
   def num_steps(self) -> int:
     """Number of selected agent steps."""
-    lengths = self.stop - np.maximum(self.start, self.steps_begin)
-    return int(np.maximum(lengths, 0).sum())
+    return int(self.lengths.sum())
 
   def only(self, chosen: np.ndarray) -> 'Trajectories':
     """Returns a copy that selects nothing outside the trajectories `chosen`, int64 (m,)."""
@@ -120,8 +129,7 @@ def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
   spans = np.array(list(data.shard_rows.values()))
   first, stop = spans[:, 0], spans[:, 0] + np.rint(fraction * np.ptp(spans, 1))
   # Each trajectory's first span that ends after its first step.
-  begin = np.maximum(data.start, data.steps_begin)
-  chosen = np.searchsorted(stop, begin, side='right')
+  chosen = np.searchsorted(stop, data.first, side='right')
   is_selected = chosen < len(spans)
   chosen = np.minimum(chosen, len(spans) - 1)
   return dataclasses.replace(
@@ -158,8 +166,7 @@ def last_transitions(data: Trajectories, count: int) -> Trajectories:
 
 def _steps_between(data, first, last):
   """Selects steps by their positions [first, last) among the selected steps."""
-  start = np.maximum(data.start, data.steps_begin)
-  lengths = np.maximum(data.stop - start, 0)
+  start, lengths = data.first, data.lengths
   before = np.cumsum(lengths) - lengths
   return dataclasses.replace(
     data,
@@ -188,8 +195,7 @@ def best_steps(data: Trajectories, fraction: float) -> Trajectories:
   At least one trajectory, and all of them whole, as for %BC (Chen et al., 2021).
   """
   order = _ranked(data, -1)
-  lengths = data.stop - np.maximum(data.start, data.steps_begin)
-  total = np.cumsum(lengths[order])
+  total = np.cumsum(data.lengths[order])
   count = np.searchsorted(total, fraction * data.num_steps, side='right')
   return data.only(order[: max(1, count)])
 
@@ -328,7 +334,6 @@ def trajectories(store: store_lib.Store) -> Trajectories:
   stop = np.append(begin[1:], store.rows)
   at_reset = ~np.isin(begin, after_gap)
   at_reset[:1] |= store.starts_at_reset
-  shard_of = np.searchsorted(store.starts, begin, side='right') - 1
   rewarded = np.flatnonzero(store.reward)
   return Trajectories(
     begin=begin,
@@ -341,11 +346,8 @@ def trajectories(store: store_lib.Store) -> Trajectories:
       store.reward[rewarded],
       len(begin),
     ),
-    shard=np.asarray(store.suffixes)[shard_of],
-    shard_rows={
-      suffix: (int(store.starts[i]), int(store.starts[i + 1]))
-      for i, suffix in enumerate(store.suffixes)
-    },
+    shard=np.asarray(store.suffixes)[store.shard_of(begin)],
+    shard_rows=store.shard_rows,
   )
 
 
@@ -354,9 +356,8 @@ def without_lost(store: store_lib.Store, data: Trajectories) -> Trajectories:
 
   None of their steps can be drawn; more damage may be found while shards are packed.
   """
-  first = np.maximum(data.start, data.steps_begin)
-  damaged = damaged_rows(store, first, data.stop)
-  is_lost = (damaged > 0) & (damaged == data.stop - first)
+  damaged = damaged_rows(store, data.first, data.stop)
+  is_lost = (damaged > 0) & (damaged == data.lengths)
   return data.only(np.flatnonzero(~is_lost))
 
 
@@ -375,8 +376,7 @@ def damaged_rows(
   """
   count = np.zeros(len(first), np.int64)
   for suffix in store.damaged:
-    i = store.suffixes.index(suffix)
-    begin, end = store.starts[i : i + 2]
+    begin, end = store.shard_rows[suffix]
     inside = np.minimum(stop, end) - np.maximum(first, begin)
     count += np.maximum(inside, 0)
   return count
@@ -400,7 +400,7 @@ def hash_of(store: store_lib.Store, chosen: Trajectories) -> str:
       f'{store.digest(placement.suffix)}\n'.encode()
     )
   # Padding is never drawn, so the hash ignores whether it is selected.
-  for column in (np.maximum(chosen.start, chosen.steps_begin), chosen.stop):
+  for column in (chosen.first, chosen.stop):
     content.update(column[chosen.selected].astype('<i8').tobytes())
   content.update(store.truncations.astype('<i8').tobytes())
   return content.hexdigest()[:16]

@@ -229,7 +229,7 @@ class RunFrames(run_rows.RunRows):
     Raises:
       DataError: If the store is damaged.
     """
-    shard_of = np.searchsorted(self.starts[1:-1], rows, side='right')
+    shard_of = self.shard_of(rows)
     within = rows - self.starts[shard_of]
     in_run = (within >= 0) & (rows < self.starts[-1])
     positions = (within + self.first_kept[shard_of]) % self.rows_kept[shard_of]

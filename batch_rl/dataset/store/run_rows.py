@@ -1,6 +1,7 @@
 """The rows of a run in time order: actions, rewards and ends, without frames."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,11 +30,13 @@ class RunRows:
     placements: Rows that each shard adds to the run (`stitching.Placement`).
     problems: Gaps and repetitions, one line each.
     starts: First row of each shard, then the number of rows: int64 (shards + 1,).
+    shard_rows: `(first, stop)` rows of each shard, by shard number.
     action: Integer actions in time order, (rows,).
     reward: Rewards in time order, (rows,).
     ends: Last rows of episodes, ascending: int64 (episodes,).
     truncations: Entries of `ends` at which the episode was truncated rather than
       terminated: int64 (truncations,).
+    terminals: The other entries of `ends`: int64 (terminals,).
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     rows_kept: Number of rows that the packed shard keeps, (shards,).
@@ -61,6 +64,8 @@ class RunRows:
     self._stitch(columns, listed)
     rows = [p.rows for p in self.placements]
     self.starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+    spans = itertools.pairwise(self.starts.tolist())
+    self.shard_rows = dict(zip(self.suffixes, spans, strict=True))
     # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
     # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
     self.first_kept = np.array(
@@ -81,6 +86,7 @@ class RunRows:
     self._columns = [c.without_rows() for c in columns]
     manifest = manifests.read(data_dir)
     self.truncations = np.intersect1d(self.ends, self._truncated_rows(manifest))
+    self.terminals = np.setdiff1d(self.ends, self.truncations)
     # Padding rows of an episode; None if no manifest has the logger's stack size.
     self._logged_padding = manifests.padding(manifest)
 
@@ -225,6 +231,10 @@ class RunRows:
       return placement.start + placement.rows
     return columns.add_count
 
+  def shard_of(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the shards of rows, as indices of `suffixes`: int64 (n,)."""
+    return np.searchsorted(self.starts[1:-1], rows, side='right')
+
   def ring_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the shards and ring positions of rows.
 
@@ -234,7 +244,7 @@ class RunRows:
     Returns:
       Indices into `suffixes`, and positions in those shards' rings: int64 (n,).
     """
-    shard_of = np.searchsorted(self.starts[1:-1], rows, side='right')
+    shard_of = self.shard_of(rows)
     ring = self._ring_start[shard_of] + rows - self.starts[shard_of]
     return shard_of, ring % self._capacities[shard_of]
 

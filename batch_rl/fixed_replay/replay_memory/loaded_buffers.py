@@ -122,7 +122,7 @@ def _valid_rows(store, trajectories, buffer, suffix, first_row) -> np.ndarray:
   rows[int(buffer.add_count) :] = -1  # Dopamine's memory refuses stale rows.
   of = np.searchsorted(trajectories.begin, rows, side='right') - 1
   begin, stop = trajectories.begin[of], trajectories.stop[of]
-  terminates = np.isin(stop - 1, np.setdiff1d(store.ends, store.truncations))
+  terminates = np.isin(stop - 1, store.terminals)
   # A shard may begin within an episode's padding.
   padding = np.where(
     trajectories.at_reset[of],

@@ -50,7 +50,7 @@ class MemoryCopy:
       terminal.astype(bool),
       np.array(begin, np.int64),
       np.array(stop, np.int64),
-      [hashed_rows.PartRows(0, 'part 0', 0, len(rows))],
+      {0: (0, len(rows))},
     )
 
   def place(self, episode, step):
