@@ -1,17 +1,11 @@
 """Frames of a run as images, and checks of output paths."""
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 
-from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import store
-from batch_rl.utils import machine, plane_colors, threads
-
-# Rows decoded at a time: some 0.8 MB. Arrays of 2 MB are new pages of memory each
-# time, which takes longer than decoding.
-_CHUNK_ROWS = 120
+from batch_rl.dataset.store import frame_reading, store
+from batch_rl.utils import plane_colors
 
 
 def check_output(path: str, endings: tuple[str, ...]) -> None:
@@ -64,7 +58,7 @@ def read_images(data: store.Store, rows: np.ndarray) -> np.ndarray:
   """
   if reason := explain_no_images(data):
     raise ValueError(f'{data.data_dir}: {reason}')
-  frames = read_frames(data, rows)
+  frames = frame_reading.read_frames(data, rows)
   if frames.ndim == 3:
     frames = frames[..., None]
   planes = frames.shape[-1]
@@ -81,63 +75,3 @@ def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
   values = np.nan_to_num(frames.astype(np.float32), posinf=0, neginf=0)
   low, high = values.min(initial=0), values.max(initial=0)
   return ((values - low) * (255 / max(high - low, 1e-30))).astype(np.uint8)
-
-
-def read_frames(data: store.Store, rows: np.ndarray) -> np.ndarray:
-  """Reads frames on all processors, each shard only as far as needed.
-
-  Args:
-    data: Store of the run.
-    rows: int64 (n,), rows of the run, ascending.
-
-  Returns:
-    Frames (n, *frame_shape), in the run's dtype.
-
-  Raises:
-    ValueError: If a file is damaged.
-  """
-  if data.packed:
-    return data.frames(rows)
-  out = np.empty((len(rows), *data.frame_shape), data.frame_dtype)
-  shard, ring = data.ring_of(rows)
-
-  def read(i: int) -> None:
-    """Reads the frames of shard i."""
-    last = int(ring[shard == i].max())
-    for found, frames in iterate_frames(data, data.suffixes[i], last + 1):
-      wanted = np.isin(found, rows)
-      out[np.searchsorted(rows, found[wanted])] = frames[wanted]
-
-  threads.parallel_map(read, np.unique(shard).tolist(), machine.num_cpus())
-  return out
-
-
-def iterate_frames(
-  data: store.Store, suffix: int, ring_rows: int | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Yields the rows of a shard and their frames, some at a time.
-
-  Args:
-    data: Store of the run.
-    suffix: Number of the shard.
-    ring_rows: Number of rows to read from the start of the ring, if the shard is not
-      packed; None reads and verifies the whole file.
-
-  Yields:
-    Rows of the run int64 (n,), and their frames (n, *frame_shape).
-
-  Raises:
-    ValueError: If a file is damaged.
-  """
-  if suffix in data.packed:
-    start, stop = data.shard_rows[suffix]
-    for first in range(start, stop, _CHUNK_ROWS):
-      rows = np.arange(first, min(first + _CHUNK_ROWS, stop))
-      yield rows, data.frames(rows)
-    return
-  path = shard_files.path(data.data_dir, 'observation', suffix)
-  for start, frames in shard_reader.iterate_rows(path, ring_rows):
-    ring = np.arange(start, start + len(frames))
-    rows = data.rows_of(np.full(len(ring), suffix), ring)
-    kept = rows >= 0  # Not the stale ones.
-    yield rows[kept], frames if kept.all() else frames[kept]

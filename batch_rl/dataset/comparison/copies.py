@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.checks import frame_images
 from batch_rl.dataset.comparison import hashed_rows
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.store import frame_reading
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine, row_hashes, threads
 
@@ -112,7 +112,7 @@ class Copy:
     stopped = threading.Event()
 
     def hash_shard(suffix: int) -> None:
-      for rows, frames in frame_images.iterate_frames(self._store, suffix):
+      for rows, frames in frame_reading.iterate_frames(self._store, suffix):
         if stopped.is_set():
           return
         out[rows] = row_hashes.hash_rows(frames)

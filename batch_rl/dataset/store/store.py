@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packer, store_directory
+from batch_rl.dataset.store import frame_reading, packer, store_directory
 from batch_rl.dataset.store.store_directory import find_data, list_shards
 
 __all__ = ['Store', 'convert', 'find_data', 'list_shards']
@@ -91,16 +90,7 @@ class Store(packer.PackedRun):
       if row + 3 > self.starts[i + 1] or ring + 3 > self._capacities[i]:
         continue  # The three rows are not contiguous in one shard.
       try:
-        if self._packed[i]:
-          frames = self.frames(np.arange(row, row + 3))
-        else:
-          path = shard_files.path(
-            self.data_dir, 'observation', self.suffixes[i]
-          )
-          rows = shard_reader.iterate_rows(path, ring + 3)
-          frames = np.concatenate(
-            [chunk[max(0, ring - start) :].copy() for start, chunk in rows]
-          )
+        frames = frame_reading.read_frames(self, np.arange(row, row + 3))
       except ValueError:
         if not self._skip_damaged:
           raise

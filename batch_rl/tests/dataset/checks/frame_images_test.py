@@ -5,6 +5,7 @@ import pytest
 
 from batch_rl.dataset.checks import frame_images
 from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.store import frame_reading
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import compute
 
@@ -13,7 +14,7 @@ def test_frames_are_those_of_the_rows(tmp_path):
   shards.write_run(tmp_path / 'replay_logs', [30] * 6, 40)
   rows = shards.with_padding(shards.make_episodes([30] * 6), 4)
   chosen = np.array([0, 1, 37, 38, 39, 40, 41, 120, len(rows) - 1])
-  frames = frame_images.read_frames(compute(tmp_path).data, chosen)
+  frames = frame_reading.read_frames(compute(tmp_path).data, chosen)
   assert frames[:, 0, 0].tolist() == [rows[row].frame for row in chosen]
 
 

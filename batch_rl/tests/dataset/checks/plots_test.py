@@ -5,7 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from batch_rl.dataset.checks import frame_images, plots
+from batch_rl.dataset.checks import plots
+from batch_rl.dataset.store import frame_reading
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import compute
 
@@ -17,7 +18,7 @@ def test_the_sheet_spans_the_run_without_padding(tmp_path):
   assert len(rows) == 24 and (np.diff(rows) > 0).all()
   assert rows[0] < 12 and rows[-1] >= statistics.data.rows - 12
   # Padding is all zero.
-  assert frame_images.read_frames(statistics.data, rows).all()
+  assert frame_reading.read_frames(statistics.data, rows).all()
 
 
 ACTIONS = {'Pong': 'NOOP FIRE RIGHT LEFT', 'MinAtar-Asterix': 'n l u r'}

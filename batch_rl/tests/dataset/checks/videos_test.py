@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from batch_rl.dataset.checks import frame_images, videos
+from batch_rl.dataset.checks import videos
+from batch_rl.dataset.store import frame_reading
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks.run_files import compute
 from batch_rl.tests.interchange_runs import SAMPLE
@@ -21,7 +22,7 @@ def test_a_video_has_the_frames_of_its_episode(tmp_path):
     videos.write_episode(sample, shortest, path)
   # The players appear later than the field.
   row = sample.episodes.first[shortest] + 199
-  (frame,) = frame_images.read_frames(sample.data, np.array([row]))
+  (frame,) = frame_reading.read_frames(sample.data, np.array([row]))
   expected = frame.repeat(3, axis=0).repeat(3, axis=1)
   video, shown = Image.open(paths[0]), 0
   while shown <= 199:  # equal frames are written once
