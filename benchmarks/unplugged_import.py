@@ -172,9 +172,8 @@ def _import(paths: list[str], scratch: str) -> Callable[[], int]:
   opened = reader.UnpluggedReader(
     os.path.dirname(paths[0]), checkpoints=f'0-{len(paths) - 1}'
   )
-  # Loads OpenCV.
   frames: Any = next(opened.read(opened.parts[0])).frames
-  frames.decode(0, 1, np.empty((1, 84, 84), np.uint8))
+  next(iter(frames))  # loads OpenCV
   directory = os.path.join(scratch, 'store')
   return lambda: store_import.import_parts(opened, directory)['steps']
 

@@ -106,8 +106,7 @@ class Cases:
     for part in opened.parts:
       for number, episode in enumerate(opened.read(part)):
         frames: Any = episode.frames
-        decoded = np.empty((len(frames), *opened.frame_shape), np.uint8)
-        frames.decode(0, len(frames), decoded)
+        decoded = np.stack(list(frames))
         found[f'episode {number} of {part.name}'] = [
           *(episode.terminal, episode.episode_return),
           *(episode.action.tolist(), episode.reward.tolist()),

@@ -162,7 +162,6 @@ class EpisodeReader(abc.ABC):
   Attributes:
     directory: Directory of the dataset.
     parts: Files of the dataset, in the order of the import.
-    frame_shape: Shape of an observation, uint8.
     name: Full name of the dataset.
     game: Name of the game; None if unknown.
     run: Number of the run.
@@ -176,7 +175,6 @@ class EpisodeReader(abc.ABC):
   """
 
   directory: str
-  frame_shape: tuple[int, ...] = png_frames.FRAME_SHAPE
   name: str
   game: str | None
   run: str

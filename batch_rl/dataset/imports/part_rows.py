@@ -1,8 +1,10 @@
 """The rows of a part of an imported dataset, in the order of the log."""
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,8 +14,8 @@ from batch_rl.dataset.store import packed_columns, packed_shard
 
 # Rows that a thread decodes and compresses at a time.
 _ROWS_PER_TASK = 8 * packed_shard.BLOCK_ROWS
-# Frames or None for padding, first, stop, and place of the first in the task's rows.
-Segment = tuple[png_frames.PngFrames | None, int, int, int]
+# Frames of an episode, and the number of one; None for padding.
+Frame = tuple[png_frames.PngFrames, int] | None
 
 
 class PartRows:
@@ -61,34 +63,28 @@ class PartRows:
       progress: Callback with the bytes read since the last call.
 
     Yields:
-      The function, which returns (n, *frame_shape), and the size of its result in
-      bytes. n is `_ROWS_PER_TASK`, except in the last one.
+      The function, which returns (n, 84, 84), and the size of its result in bytes. n
+      is `_ROWS_PER_TASK`, except in the last one.
     """
-    shape = self._reader.frame_shape
-    frame_bytes = int(np.prod(shape))
-    segments: list[Segment] = []
-    filled = position = 0
+    rows = self._frames(progress)
+    while task := list(itertools.islice(rows, _ROWS_PER_TASK)):
+      size = len(task) * math.prod(png_frames.FRAME_SHAPE)
+      yield functools.partial(decode, task), size
+
+  def _frames(self, progress: Callable[[int], None]) -> Iterator[Frame]:
+    """Adds the episodes of the part, and yields the frame of each row."""
+    position = 0
     for episode in self._reader.read(self._part):
-      for frames, start, stop in self._add(episode):
-        while start < stop:
-          taken = min(stop - start, _ROWS_PER_TASK - filled)
-          segments.append((frames, start, start + taken, filled))
-          start, filled = start + taken, filled + taken
-          if filled == _ROWS_PER_TASK:
-            rows = functools.partial(decode, segments, filled, shape)
-            yield rows, filled * frame_bytes
-            segments, filled = [], 0
+      padding, steps = self._add(episode)
+      yield from itertools.repeat(None, padding)
+      for number in range(steps):
+        yield cast(png_frames.PngFrames, episode.frames), number
       progress(episode.position - position)
       position = episode.position
-    if segments:
-      rows = functools.partial(decode, segments, filled, shape)
-      yield rows, filled * frame_bytes
     progress(self._part.size - position)
 
-  def _add(
-    self, episode: episode_import.StoredEpisode
-  ) -> list[tuple[png_frames.PngFrames | None, int, int]]:
-    """Adds an episode; returns its frames, `(frames or None, first, stop)`."""
+  def _add(self, episode: episode_import.StoredEpisode) -> tuple[int, int]:
+    """Adds an episode; returns its numbers of padding rows and of steps."""
     number = len(self._episodes) + self._skipped
     for doubt in episode.doubts:
       self._doubts.setdefault(doubt, []).append(number)
@@ -97,7 +93,7 @@ class PartRows:
     steps = episode.rows_kept(self._last_step, self._is_chosen)
     if not steps:
       self._skipped += 1
-      return []
+      return 0, 0
     padding = manifests.PADDING if episode.begins_at_reset else 0
     if not self._rows:
       self.begins_at_reset = episode.begins_at_reset
@@ -122,7 +118,7 @@ class PartRows:
         steps,
       ]
     )
-    return [(None, 0, padding), (episode.frames, 0, steps)]
+    return padding, steps
 
   def columns(self) -> packed_columns.Columns:
     """Returns the small columns, once all rows were decoded.
@@ -141,7 +137,7 @@ class PartRows:
       np.concatenate(self._actions),
       np.concatenate(self._rewards),
       np.concatenate(self._terminals),
-      self._reader.frame_shape,
+      png_frames.FRAME_SHAPE,
       np.dtype(np.uint8),
       self._reader.files_of(self._part),
       truncated=tuple(self._truncated),
@@ -169,15 +165,11 @@ class PartRows:
     }
 
 
-def decode(
-  segments: Sequence[Segment], count: int, frame_shape: tuple[int, ...]
-) -> np.ndarray:
-  """Returns the frames of consecutive rows, zeros for padding."""
-  out = np.empty((count, *frame_shape), np.uint8)
-  for frames, start, stop, at in segments:
-    rows = out[at : at + stop - start]
-    if frames is None:
-      rows[:] = 0
-    else:
-      frames.decode(start, stop, rows)
+def decode(task: Sequence[Frame]) -> np.ndarray:
+  """Returns the frames of rows, uint8 (n, 84, 84); zeros for padding."""
+  out = np.zeros((len(task), *png_frames.FRAME_SHAPE), np.uint8)
+  for row, frame in zip(out, task, strict=True):
+    if frame is not None:
+      frames, number = frame
+      row[:] = frames[number]
   return out

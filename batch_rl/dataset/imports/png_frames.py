@@ -36,24 +36,18 @@ class PngFrames:
   def __len__(self) -> int:
     return len(self._encoded)
 
-  def decode(self, start: int, stop: int, out: np.ndarray) -> None:
-    """Decodes the frames from `start` to `stop`; called by several threads at once.
-
-    Args:
-      start: First frame.
-      stop: Frame after the last.
-      out: Array to write to, uint8 (stop - start, 84, 84).
+  def __getitem__(self, number: int) -> np.ndarray:
+    """Returns a frame, uint8 (84, 84); called by several threads at once.
 
     Raises:
-      ValueError: If a frame is damaged, or an image of another kind.
+      ValueError: If the frame is damaged, or an image of another kind.
     """
-    for number in range(start, stop):
-      try:
-        out[number - start] = _decode(self._encoded[number])
-      except ValueError as error:
-        raise ValueError(
-          f'Invalid dataset: frame {number} of {self._name} is {error}.'
-        ) from error
+    try:
+      return _decode(self._encoded[number])
+    except ValueError as error:
+      raise ValueError(
+        f'Invalid dataset: frame {number} of {self._name} is {error}.'
+      ) from error
 
 
 def _decode(data: bytes) -> Any:

@@ -351,9 +351,7 @@ def _train(
   for episode in reader.read(part):
     frames = cast(png_frames.PngFrames, episode.frames)
     count = min(left, len(frames))
-    sequences.append(
-      part_rows.decode([(frames, 0, count, 0)], count, reader.frame_shape)
-    )
+    sequences.append(part_rows.decode([(frames, i) for i in range(count)]))
     left -= count
     if not left:
       break

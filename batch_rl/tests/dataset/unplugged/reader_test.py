@@ -41,9 +41,7 @@ def test_episodes(folder):
     )
     assert len(found) == len(expected)
     for episode, want in zip(found, expected, strict=True):
-      frames = np.empty_like(want.observation)
-      episode.frames.decode(0, len(episode.frames), frames)
-      np.testing.assert_array_equal(frames, want.observation)
+      np.testing.assert_array_equal(list(episode.frames), want.observation)
       np.testing.assert_array_equal(episode.action, want.action)
       np.testing.assert_array_equal(episode.reward, np.clip(want.reward, -1, 1))
       assert episode.action.dtype == np.int32
