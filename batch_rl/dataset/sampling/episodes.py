@@ -16,8 +16,6 @@ from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine
 
-_CHUNK_ROWS = 1024
-
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
@@ -196,23 +194,17 @@ class Reader:
 
   def _frames(self, first: int, stop: int) -> np.ndarray:
     """Returns the frames of rows `[first, stop)`: (stop - first, *frame_shape)."""
-    out = np.empty((stop - first, *self.frame_shape), self.frame_dtype)
-    store = self._store
-    while first < stop:
-      i = int(store.shard_of(np.array(first)))
-      end = min(stop, first + _CHUNK_ROWS, int(store.starts[i + 1]))
-      rows = np.arange(first, end)
-      done = len(out) - (stop - first)
-      if self._is_packed:
-        out[done : done + len(rows)] = store.frames(rows)
-      else:
-        shard, columns = self._load(i)
-        ring = store.ring_of(rows)[1]
-        out[done : done + len(rows)] = shard.kept_frames(
-          np.zeros(len(rows), np.int64), columns.positions(ring)
-        )
-      first = end
-    return out
+    store, rows = self._store, np.arange(first, stop)
+    if self._is_packed:
+      return store.frames(rows)
+    shard_of, ring = store.ring_of(rows)
+    parts = []
+    for i in np.unique(shard_of).tolist():
+      shard, columns = self._load(i)
+      positions = columns.positions(ring[shard_of == i])
+      in_shard = np.zeros(len(positions), np.int64)
+      parts.append(shard.kept_frames(in_shard, positions))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
   def _load(self, i: int) -> tuple[store_lib.Store, packed_columns.Columns]:
     """Packs one shard in memory and releases the previous one."""
