@@ -66,11 +66,8 @@ def _read_open(
 
   def take(size: int) -> bytes:
     """Reads `size` bytes, or fewer at the end of the file."""
-    parts = []
     try:
-      while size and (part := stream.read(size)):
-        parts.append(part)
-        size -= len(part)
+      return stream.read(size)
     except Exception as error:  # those of gzip and isal have no base in common
       total = os.fstat(file.fileno()).st_size
       reason = ' '.join(str(error).split()) or type(error).__name__
@@ -78,7 +75,6 @@ def _read_open(
         f'{path} is damaged: {file.tell():,} of its {total:,} B were read, up to the '
         f'record at offset {offset:,}: {reason}; fetch it again.'
       ) from error
-    return parts[0] if len(parts) == 1 else b''.join(parts)
 
   while head := take(_HEAD_BYTES):
     problem, data = '', b''
