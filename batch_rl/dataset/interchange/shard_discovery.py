@@ -12,8 +12,7 @@ import os
 import re
 from typing import Any
 
-from batch_rl.dataset.shards import manifests as manifests_lib
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.utils import files
 
 _NAME = re.compile(
@@ -31,7 +30,7 @@ class DiscoveredShards:
       `shard_files.FILES`.
     ignored: Files with similar names, which are not read.
     left_out: Incomplete shards and their missing files, one line each.
-    manifest: Contents of the manifest beside the shards, or empty.
+    manifest: Contents of the manifest beside or above the shards, or empty.
   """
 
   input_dir: str
@@ -62,13 +61,13 @@ def discover(input_dir: str) -> DiscoveredShards:
     raise ValueError(f'{input_dir} is not a directory.')
   found: dict[int, dict[str, str]] = collections.defaultdict(dict)
   ignored: list[str] = []
-  manifests: list[str] = []
+  described: set[str] = set()  # Folders with a manifest, below `input_dir`.
   for folder, folders, names in os.walk(input_dir):
     folders[:] = sorted(set(folders) - {shard_files.PARTIAL})
     for name in sorted(names):
       path = os.path.relpath(os.path.join(folder, name), input_dir)
-      if name == manifests_lib.FILE_NAME:
-        manifests.append(folder)
+      if name == manifests.FILE_NAME:
+        described.add(os.path.dirname(path))
       elif match := _NAME.fullmatch(name):
         column, number = match[1], int(match[2])
         if column in found[number]:
@@ -99,8 +98,27 @@ def discover(input_dir: str) -> DiscoveredShards:
     complete,
     ignored,
     left_out,
-    manifests_lib.read(manifests[0]) if len(manifests) == 1 else {},
+    _read_manifest(input_dir, complete, described),
   )
+
+
+def _read_manifest(
+  input_dir: str, shards: dict[int, dict[str, str]], described: set[str]
+) -> dict[str, Any]:
+  """Reads the manifest beside the shards, or the nearest one above them."""
+  found = set()
+  for group in shards.values():
+    for folder in map(os.path.dirname, group.values()):
+      while folder and folder not in described:
+        folder = os.path.dirname(folder)
+      found |= {folder} & described
+  if len(found) > 1:
+    folders = [os.path.join(input_dir, folder) for folder in sorted(found)]
+    raise ValueError(
+      f'{folders[0]} and {folders[1]} have a manifest.json each: move all but that of '
+      'the run away.'
+    )
+  return manifests.read(os.path.join(input_dir, *found)) if found else {}
 
 
 def _check_one_run(input_dir: str, shards: dict[int, dict[str, str]]) -> None:

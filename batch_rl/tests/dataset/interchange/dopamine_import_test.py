@@ -48,9 +48,10 @@ def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):
   made = (tmp_path / 'store/store.json').read_bytes()
   assert run('import', original, tmp_path / 'store')[0] == 0
   assert (tmp_path / 'store/store.json').read_bytes() == made
-  other = shutil.copytree(original, tmp_path / 'other')
-  code, _, err = run('import', other, tmp_path / 'store')
-  assert code == 2 and is_one_line(err) and 'is the store of' in err
+  for name in ('other', f'other/{tmp_path.name}/original'):
+    other = shutil.copytree(original, tmp_path / name)
+    code, _, err = run('import', other, tmp_path / 'store')
+    assert code == 2 and is_one_line(err) and 'is the store of' in err
 
 
 def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
@@ -61,6 +62,7 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
     for row in sum(shards.make_episodes([30, 30]), []):
       shards.add_row(log, row)
   manifest = manifests.read(str(logs))
+  manifests.write(str(source / 'store'), {})  # of another run
   assert run('import', source, store)[0] == 0
   found = manifests.read(str(store))
   assert found['format'] == manifest['format']

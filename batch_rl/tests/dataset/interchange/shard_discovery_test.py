@@ -39,9 +39,7 @@ NAMES = {
   'a folder for each shard': lambda n, s: (
     f'Pong/1/shard-{s}/{shard_files.file_name(n, s)}'
   ),
-  'a prefix with another number': lambda n, s: (
-    f'run7-{shard_files.file_name(n, s)}'
-  ),
+  'a prefix with another number': renamed('', '', 'run7-'),
 }
 
 
@@ -130,3 +128,11 @@ def test_two_runs_are_not_mixed(original, tmp_path, run, suffixes):
   assert f'{source}/1/' in err and ' and 2/' in err and 'different' in err
   assert not (tmp_path / 'run').exists()
   assert run('import', source / '1', tmp_path / 'run')[0] == 0
+
+
+def test_two_manifests_are_not_mixed(original, tmp_path, run):
+  source = rename(original, tmp_path / 'runs', NAMES['a folder for each shard'])
+  for number in (0, 2):
+    manifests.write(f'{source}/Pong/1/shard-{number}', {'manifest_version': 1})
+  code, _, err = run('import', source, tmp_path / 'store')
+  assert code == 2 and is_one_line(err) and 'shard-2 have a manifest' in err
