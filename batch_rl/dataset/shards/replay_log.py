@@ -114,11 +114,11 @@ class ReplayLog:
     shape, dtype = transition_checks.check_format(
       observation_shape, observation_dtype
     )
-    transition_checks.check_sizes(shard_capacity, stack_size, update_horizon)
+    self.shard_capacity, self._stack_size, self._update_horizon = (
+      transition_checks.check_sizes(shard_capacity, stack_size, update_horizon)
+    )
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
-    self.shard_capacity = shard_capacity
-    self._stack_size, self._update_horizon = stack_size, update_horizon
     self._shape, self._dtype = shape, dtype
     self._dtypes = {
       'observation': (dtype, shape),

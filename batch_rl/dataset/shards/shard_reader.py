@@ -32,10 +32,11 @@ from batch_rl.utils import files
 # Column dtypes of the format; observations may have any dtype.
 _DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
 _COUNTERS = ('add_count', 'invalid_range')
-# Python 2 wrote integers with an L.
+# Python 2 wrote integers with an L. Nested repetition would take forever to refuse some
+# damaged headers.
 _NPY_HEADER = re.compile(
   rb"\{'descr': '(?P<descr>[^']+)', 'fortran_order': (?P<order>True|False), "
-  rb"'shape': \((?P<shape>(?:\d+L?,? ?)*)\),? ?\} *\n"
+  rb"'shape': \((?P<shape>[\dL, ]*)\),? ?\} *\n"
 )
 _CHUNK_BYTES = 1 << 22
 # Limits, far beyond the dataset's million rows of 7 kB: 16.8 million rows, and for

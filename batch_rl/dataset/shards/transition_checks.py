@@ -49,20 +49,31 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def check_sizes(
-  shard_capacity: int, stack_size: int, update_horizon: int
-) -> None:
-  """Raises a ValueError if sizes of a log are out of range, or do not fit."""
+  shard_capacity: Any, stack_size: Any, update_horizon: Any
+) -> tuple[int, int, int]:
+  """Returns the sizes of a log as Python's integers, which the manifest can hold.
+
+  Raises:
+    ValueError: If they are no integers, out of range, or do not fit.
+  """
+  try:
+    capacity, stack, horizon = map(
+      operator.index, (shard_capacity, stack_size, update_horizon)
+    )
+  except TypeError:
+    capacity = stack = horizon = 0
   if not (
-    1 <= stack_size <= MAX_STACK_SIZE
-    and update_horizon >= 1
-    and stack_size + update_horizon < shard_capacity <= shard_reader.MAX_ROWS
+    1 <= stack <= MAX_STACK_SIZE
+    and horizon >= 1
+    and stack + horizon < capacity <= shard_reader.MAX_ROWS
   ):
     raise ValueError(
       f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
-      f'update_horizon={update_horizon} do not fit: stack and horizon are at '
-      f'least 1, a stack at most {MAX_STACK_SIZE}; a shard has more rows than their '
-      f'sum, at most {shard_reader.MAX_ROWS:,}.'
+      f'update_horizon={update_horizon} do not fit: they are integers; stack and '
+      f'horizon are at least 1, a stack at most {MAX_STACK_SIZE}; a shard has more '
+      f'rows than their sum, at most {shard_reader.MAX_ROWS:,}.'
     )
+  return capacity, stack, horizon
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

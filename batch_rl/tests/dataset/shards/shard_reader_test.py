@@ -51,7 +51,7 @@ def test_damaged_files_are_refused(tmp_path_factory, intact_run, data):
     np.testing.assert_array_equal(read, intact)
 
 
-def test_pickles_are_refused(tmp_path, monkeypatch):
+def test_pickles_and_odd_headers_are_refused(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path = tmp_path / 'x.gz'
   exploit = safe_pickle_test.Exploit(os.mkdir, 'exploited')
@@ -59,6 +59,9 @@ def test_pickles_are_refused(tmp_path, monkeypatch):
   for write in (
     lambda file: np.save(file, array, allow_pickle=True),
     lambda file: pickle.dump(exploit, file),
+    lambda file: np.lib.format.write_array_header_1_0(
+      file, {'descr': '<f4', 'fortran_order': False, 'shape': (10**99, 'x')}
+    ),
   ):
     with gzip.open(path, 'wb') as file:
       write(file)

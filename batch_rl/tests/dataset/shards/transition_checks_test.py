@@ -93,23 +93,12 @@ def test_the_format_of_a_log_is_checked(shape, dtype, wrong):
     refused(wrong, transition_checks.check_format, shape, dtype)
 
 
-@pytest.mark.parametrize(
-  'sizes, is_allowed',
-  [
-    ((40, 4, 1), True),
-    ((6, 4, 1), True),
-    ((1 << 24, 512, 1), True),
-    ((5, 4, 1), False),
-    ((40, 0, 1), False),
-    ((40, 4, 0), False),
-    (((1 << 24) + 1, 4, 1), False),
-    ((2000, 513, 1), False),
-  ],
-)
-def test_sizes_of_a_log_fit(sizes, is_allowed):
-  if is_allowed:
-    transition_checks.check_sizes(*sizes)
-  else:
+def test_sizes_of_a_log_are_integers_that_fit():
+  for sizes in ((np.int64(40), 4, 1), (6, 4, 1), (1 << 24, 512, 1)):
+    checked = transition_checks.check_sizes(*sizes)
+    assert checked == sizes and {*map(type, checked)} == {int}
+  wrong = (5, 4, 1), (40, 0, 1), (40, 4, 0), (1e3, 4, 1), (40, None, 1)
+  for sizes in (*wrong, ((1 << 24) + 1, 4, 1), (2000, 513, 1)):
     value = f'shard_capacity={sizes[0]}, stack_size={sizes[1]}'
     refused(value, transition_checks.check_sizes, *sizes)
 
