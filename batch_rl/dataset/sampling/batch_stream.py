@@ -53,7 +53,8 @@ class BatchStream:
       row_sampler.check_counts(batches_per_epoch=batches_per_epoch)
     self.sampler = sampler
     self.batch_size = batch_size
-    self.batches_per_epoch = batches_per_epoch
+    # Python's integers, so that `state_dict` can be written as JSON.
+    self.batches_per_epoch = batches_per_epoch and int(batches_per_epoch)
     self._threads = threads
     self._ahead = ahead
     self._epoch = 0

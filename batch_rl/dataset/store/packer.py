@@ -91,6 +91,7 @@ class PackedRun(frame_blocks.RunFrames):
     for suffix in self.requested:
       if suffix not in available:
         raise ValueError(f'There is no shard {suffix} in {data_dir}.')
+    self.requested = [*map(int, self.requested)]  # JSON has no NumPy integers.
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       opened = [*filter(None, pool.map(self._open_shard, self.requested))]
     if not opened:

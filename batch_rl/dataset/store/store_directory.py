@@ -68,7 +68,7 @@ def cache_name(data_dir: str) -> str:
   """Returns a run's folder name in a cache: game, run, and a hash of its path."""
   path = absolute(data_dir).rstrip('/')
   parts = [p for p in path.split('/') if p and p != shard_files.REPLAY_LOGS]
-  digest = hashlib.sha256(path.encode()).hexdigest()[:8]
+  digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
   return '-'.join([*parts[-2:], digest])
 
 

@@ -1,8 +1,10 @@
 """Runs opened by their folders."""
 
 import importlib
+import os
 import sys
 
+import numpy as np
 import pytest
 
 from batch_rl import dataset
@@ -12,8 +14,8 @@ from batch_rl.tests import known_runs, shards
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
-  """A dataset with one run of two shards."""
-  root = tmp_path_factory.mktemp('root')
+  """A dataset with one run of two shards, in a folder that is not Unicode."""
+  root = tmp_path_factory.mktemp('root') / os.fsdecode(b'caf\xe9')
   shards.write_run(root / 'Pong' / '1' / 'replay_logs', [7, 9, 8], 20)
   return root
 
@@ -35,8 +37,9 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
       expected = expected or batch
       known_runs.assert_same(batch, expected)
 
-  assert dataset.open(run_dir, shards=[1]).store.suffixes == [1]
   cache = tmp_path / 'no cache'
+  run = dataset.open(run_dir, shards=np.array([1]), cache_dir=tmp_path)
+  assert run.store.suffixes == [1]
   dataset.open(tmp_path / 'store', cache_dir=cache)
   assert not cache.exists()  # a store has no use for one
 

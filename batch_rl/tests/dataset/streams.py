@@ -89,8 +89,9 @@ class Contract:
 
   def test_an_iteration_goes_on_after_the_last_batch_taken(self, store):
     source = transitions(store)
-    stream = self.make(source, batches_per_epoch=5)
+    stream = self.make(source, batches_per_epoch=np.int64(5))
     assert numbers(source, stream) == [0, 1, 2, 3, 4]
+    assert {*map(type, stream.state_dict().values())} == {int}  # for JSON
     assert numbers(source, take(stream, 3)) == [5, 6, 7]
     assert numbers(source, stream) == [8, 9]
     assert numbers(source, stream) == [10, 11, 12, 13, 14]
