@@ -236,5 +236,5 @@ def _short(name: str, names: Iterable[str]) -> str:
 def _order(method: str) -> tuple:
   """Returns a sort key: the paper's order of agents, then numbers by value."""
   parts = re.split(r'(\d+)', method)
-  numbers = [(int(p), '') if p.isdigit() else (-1, p) for p in parts]
+  numbers = [(int(p), '') if p.isdecimal() else (-1, p) for p in parts]
   return 'online' in method, agent_names.rank(method), numbers

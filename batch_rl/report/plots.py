@@ -291,7 +291,7 @@ class Plotter:
     """Draws a line, and its interval, if any, as a shaded band."""
     line = self._lines[method]
     ax.plot(x, estimate.value, label=method, marker=_marker(x), **line)
-    if np.isfinite(estimate.low).all():
+    if np.isfinite(estimate.low).any():
       band = {'color': line['color'], 'alpha': 0.2, 'linewidth': 0}
       ax.fill_between(x, estimate.low, estimate.high, **band)
 

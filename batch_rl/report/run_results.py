@@ -176,10 +176,10 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
 
 
 def _read_run(directory: str, agent: str, game: str) -> RunResults:
-  record = run_record.read(directory) or {}
-  # A null counts as missing.
+  record = _without_nulls(run_record.read(directory))
   data, environment, versions = (
-    record.get(name) or {} for name in ('data', 'environment', 'versions')
+    _without_nulls(record.get(name))
+    for name in ('data', 'environment', 'versions')
   )
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
@@ -222,6 +222,11 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     diagnostics=diagnostics,
   )
   return results.first(planned)
+
+
+def _without_nulls(content: Mapping | None) -> dict[str, Any]:
+  """Returns the entries of a JSON object but nulls, which count as missing."""
+  return {k: v for k, v in (content or {}).items() if v is not None}
 
 
 def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:

@@ -157,10 +157,6 @@ def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):
   ]
 
 
-def summarise(compared):
-  return aggregates.summarise(compared, 'final', 'dqn_final')
-
-
 def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   compared = compare(
     ([5.0], {'seed': 1}),
@@ -171,7 +167,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
     ([8.0], {'seed': 1, 'game': 'Alien', 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'CartPole', 'rom_md5': 'none'}),
   )
-  found = summarise(compared)
+  found = aggregates.summarise(compared, 'final', 'dqn_final')
   assert found.games == ['Breakout', 'Pong']
   expected = [
     normalisation.normalise(value, game, 'dqn_final')
@@ -187,5 +183,5 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
 
 def test_no_common_games(compare):
   compared = compare(([1.0], {}), ([1.0], {'game': 'Alien', 'agent': 'c51'}))
-  found = summarise(compared)
+  found = aggregates.summarise(compared, 'final', 'dqn_final')
   assert not found.scores and '--agents' in ' '.join(found.notes)

@@ -326,7 +326,7 @@ def test_names_that_are_paths_or_not_unicode_or_have_special_characters(
 ):
   """They harm neither page nor tables."""
   made_up_runs.write_dopamine_log(tmp_path / 'runs/log', [1.0])
-  name = '_<b>A|B< b> $x_1$ & 100%'
+  name = '_<b>A|B< b> $x_1$ & 100% 2²'
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
   agent = 'mine.\x1b[31mA\udcff'
   path = made_up_runs.write(directory, [3.0], agent)

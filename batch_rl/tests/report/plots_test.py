@@ -100,7 +100,7 @@ def test_diagnostics_are_drawn_beside_returns(compare):
   ranks = {'srank': [7, 6], 'overestimation': [0.5, 2.5]}
   compared = compare(
     ([1.0, 3.0], {'diagnostics': ranks}),
-    ([2.0, 5.0], {'diagnostics': {'srank': [9, 4]}, 'seed': 2}),
+    ([2.0, 5.0], {'diagnostics': {'srank': [9, None]}, 'seed': 2}),
     ([4.0, 0.0], {'agent': 'c51'}),  # of an earlier version
     ([9.0], {'agent': 'quantile', 'planned': 3, 'diagnostics': ranks}),
     ([10.0, 20.0], {'game': 'Breakout'}),
@@ -111,7 +111,8 @@ def test_diagnostics_are_drawn_beside_returns(compare):
   assert {'DQN (Adam)', 'C51'} <= lines_of(returns).keys()
   found = lines_of(rank)
   assert found.keys() == {'DQN (Adam)', 'QR-DQN, under way'}
-  assert found['DQN (Adam)'].tolist() == [8, 5]
+  assert str(found['DQN (Adam)'].tolist()) == '[8.0, nan]'
+  assert len(rank.collections) == 1  # its interval
   assert found['QR-DQN, under way'].tolist() == [7]
   assert lines_of(overestimation)['DQN (Adam)'].tolist() == [0.5, 2.5]
   ((name, *_),) = plots.Plotter(compared.only('C51', ())).figures([])

@@ -96,21 +96,21 @@ def test_diagnostics_by_iteration(read):
 
 def test_zero_none_and_null_are_values(read):
   """A null in the record counts as missing."""
-  nulls = dict.fromkeys(('data', 'versions', 'evaluation_environments'))
+  nulls = dict.fromkeys(('data', 'versions', 'evaluation_environments', 'seed'))
   options = {'max_steps_per_episode': None, 'epsilon_eval': '0.5'}
   run = read({'epsilon_eval': 0.0, **nulls}, planned='1e999', **options)
   assert run.protocol['epsilon'] == '0.0' and run.protocol['subset'] == 'all'
   assert float(run.protocol['frame cap']) >= 108_000
-  assert run.planned == 200
+  assert run.planned == 200 and run.seed == ''
+  run = read({'data': {'subset_hash': None}})
+  assert run.provenance['subset_hash'] == ''
 
 
-@pytest.mark.parametrize(
-  ('environment', 'value'), [({'game': 'GridWorld'}, 'none'), (None, '?')]
-)
-def test_conditions_of_atari_elsewhere(read, environment, value):
+def test_conditions_of_atari_elsewhere(read):
   """They are unknown only if nothing is recorded."""
-  protocol = read({'environment': environment}).protocol
-  assert (protocol['sticky'], protocol['rom']) == (value, value)
+  for environment, value in (({'game': 'GridWorld'}, 'none'), (None, '?')):
+    protocol = read({'environment': environment}).protocol
+    assert (protocol['sticky'], protocol['rom']) == (value, value)
 
 
 def test_parameters_are_those_of_the_runs_own_classes(read):
