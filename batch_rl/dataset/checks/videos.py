@@ -117,8 +117,10 @@ def _write_mp4(path: str, images: Iterator[np.ndarray]) -> None:
   first = next(images)
   height, width = first.shape[:2]
   fourcc = cv2.VideoWriter.fourcc(*'mp4v')
-  writer = cv2.VideoWriter(path, fourcc, _STEPS_PER_SECOND, (width, height))
-  if not writer.isOpened():
+  writer, size = cv2.VideoWriter(), (width, height)
+  # OpenCV crashes if a path is not Unicode.
+  is_unicode = path == path.encode(errors='ignore').decode()
+  if not is_unicode or not writer.open(path, fourcc, _STEPS_PER_SECOND, size):
     raise ValueError(f'OpenCV cannot write {path} here; choose a .gif.')
   for image in itertools.chain([first], images):
     color = cv2.COLOR_GRAY2BGR if image.ndim == 2 else cv2.COLOR_RGB2BGR

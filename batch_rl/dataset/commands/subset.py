@@ -36,6 +36,8 @@ def _subset(arguments: argparse.Namespace) -> int:
   if arguments.subset is not None:
     chosen = subsets.select(chosen, arguments.subset)
   returns = chosen.returns[chosen.selected]
+  if not len(returns):
+    raise ValueError(f'{arguments.directory} has no agent step.')
   document = {
     'run': arguments.directory,
     'subset': arguments.subset,

@@ -81,8 +81,8 @@ def to_text(fingerprint: dict[str, Any]) -> str:
   """Returns a fingerprint as JSON, one part a line."""
   parts = [json.dumps(part) for part in fingerprint['parts']]
   rest = {**fingerprint, 'parts': []}
-  listed = '[\n  ' + ',\n  '.join(parts) + '\n ]'
-  return json.dumps(rest, indent=1).replace('[]', listed)
+  listed = '"parts": [\n  ' + ',\n  '.join(parts) + '\n ]'
+  return json.dumps(rest, indent=1).replace('"parts": []', listed)
 
 
 def read(name: str) -> dict[str, Any]:

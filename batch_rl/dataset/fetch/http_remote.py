@@ -156,7 +156,7 @@ def _stat(response: requests.Response) -> remotes.RemoteStat:
     if '=' in part
   )
   return remotes.RemoteStat(
-    int(length) if length.isdigit() else None,
+    int(length) if length.isdecimal() else None,
     headers.get('ETag') or headers.get('Last-Modified'),
     hashes,
   )

@@ -1,5 +1,6 @@
 """Videos show the logged frames of an episode."""
 
+import os
 import resource
 
 import cv2
@@ -51,7 +52,7 @@ def test_the_default_is_the_best_episode_of_the_last_shard(tmp_path):
       videos.choose_episode(statistics, wrong)
 
 
-@pytest.mark.parametrize('ending', ['.gif', '.mp4'])
+@pytest.mark.parametrize('ending', ['.gif', '.mp4', os.fsdecode(b'\xff.mp4')])
 def test_a_video_that_fails_leaves_the_file_as_it_was(tmp_path, ending):
   path = tmp_path / f'a{ending}'
   path.write_text('before')

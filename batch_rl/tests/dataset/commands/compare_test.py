@@ -121,7 +121,7 @@ def test_parts_of_a_run_are_checked_by_their_shards(
 
 def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
   """A copy that has lost its manifest could be of Atari."""
-  own, copy = root / 'Own' / '1', root / 'Own' / '2'
+  own, copy = root / 'Own' / '1[]', root / 'Own' / '2'
   with shards.make_log(own / 'replay_logs', 40) as log:
     for row in shards.make_episodes([20, 20, 20])[0] * 3:
       shards.add_row(log, shards.Row(row.frame, 1, 7.0, row.terminal))

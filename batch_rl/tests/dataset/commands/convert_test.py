@@ -4,6 +4,7 @@ import json
 
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
+from batch_rl.tests import ring_logs
 from batch_rl.tests.dataset.conftest import is_one_line
 
 
@@ -38,6 +39,8 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   assert out.splitlines()[1].split()[:4] == ['Pong', '1', '2', '66']
   code, _, err = run('convert', path, root / 'again')
   assert code == 2 and is_one_line(err) and 'is already a store' in err
+  ring_logs.write_shard(root / 'empty', 0, 0, *[[0] * 40] * 4)
+  assert run('subset', root / 'empty')[2].endswith('has no agent step.\n')
 
 
 def test_help_names_the_commands_and_all_subsets(run):
