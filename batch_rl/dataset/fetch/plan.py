@@ -201,7 +201,9 @@ def _read_manifest(
     return {}
   except ValueError as error:
     logging.warning(
-      '%s: files are not compared with the manifest: %s', run.title, error
+      '%s: files are not compared, and truncated episodes count as terminated: %s',
+      run.title,
+      error,
     )
     return {}
 
