@@ -98,7 +98,9 @@ class Checkpoint:
       content = files.read_bytes(os.path.join(self.directory, _STATE))
       return safe_pickle.loads(content)
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
-      if getattr(error.__cause__, 'error_code', None) in _UNAVAILABLE:
+      cause = error.__cause__
+      is_local = isinstance(cause, OSError)
+      if is_local or getattr(cause, 'error_code', None) in _UNAVAILABLE:
         raise OSError(str(error)) from error
       raise ValueError(
         f'Checkpoint {self.position.name} in {self.directory} cannot be used: '
@@ -137,9 +139,15 @@ def find(base_dir: str) -> list[Checkpoint]:
   """Returns the complete checkpoints of a run, oldest first.
 
   Raises:
-    ValueError: If a remote directory cannot be read at the moment.
+    ValueError: If TensorFlow could not restore from the directory, or a remote one
+      cannot be read at the moment.
   """
   directory = os.path.join(base_dir, 'checkpoints')
+  if pattern := re.search(r'\[.*\]|\\', directory):
+    raise ValueError(
+      f'TensorFlow takes {pattern[0]} in {base_dir} for a pattern, and finds no '
+      'checkpoints there: rename the directory.'
+    )
   checkpoints = []
   for name in files.names_in(directory):
     if match := re.fullmatch(r'ckpt-(\d+)(?:-(\d+))?', name):
@@ -297,16 +305,16 @@ class Checkpoints:
 
     try:
       own = find(self._base_dir)
-    except ValueError as error:  # A remote directory cannot be listed now.
-      logging.warning('%s', error)
-      return
-    ends = [c for c in own if not c.position.steps]
-    kept = [*own[-2:], *ends[-self._keep :]]
-    if self._keep_every is not None:
-      kept += [c for c in ends if c.position.iteration % self._keep_every == 0]
-    for checkpoint in own:
-      if checkpoint not in kept:
-        tf.io.gfile.rmtree(checkpoint.directory)
+      ends = [c for c in own if not c.position.steps]
+      kept = [*own[-2:], *ends[-self._keep :]]
+      if every := self._keep_every:
+        kept += [c for c in ends if c.position.iteration % every == 0]
+      for checkpoint in own:
+        if checkpoint not in kept:
+          tf.io.gfile.rmtree(checkpoint.directory)
+    except (ValueError, OSError, tf.errors.OpError) as error:
+      # A directory cannot be listed now, or a file is in use.
+      logging.warning('Old checkpoints are not removed: %s', error)
 
 
 def _write(work, position, write, state, about) -> list[str]:

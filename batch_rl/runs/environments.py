@@ -6,6 +6,7 @@ they hold as `environment`.
 """
 
 import inspect
+import json
 from typing import Any, Protocol
 
 import numpy as np
@@ -175,11 +176,13 @@ def describe(environment: Any) -> dict[str, Any]:
   if described := atari.describe(environment):
     return described
   more = getattr(environment, 'describe', None)
-  return {
+  described = {
     'game': name(environment),
     'num_actions': int(environment.action_space.n),
     **(more() if callable(more) else {}),
   }
+  # As it is read from the record: JSON has neither tuples nor keys that are numbers.
+  return json.loads(json.dumps(described))
 
 
 def screen(environment: Any) -> np.ndarray:

@@ -189,7 +189,8 @@ def sha256(path: str) -> str:
 def with_hash(content: dict[str, Any]) -> dict[str, Any]:
   """Returns the content with its own hash added, for `check_hash`."""
   content = {k: v for k, v in content.items() if k != 'hash'}
-  text = json.dumps(content, sort_keys=True)
+  # Keys that are numbers are read as text, which has another order.
+  text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
   return {**content, 'hash': hashlib.sha256(text.encode()).hexdigest()}
 
 

@@ -110,7 +110,7 @@ def loads(content: bytes) -> Any:
   """
   try:
     return _Unpickler(content).load()
-  except ValueError:
+  except (ValueError, MemoryError):
     raise
   except Exception as error:  # A damaged pickle can raise any exception.
     raise ValueError(f'it is damaged ({error})') from error

@@ -4,9 +4,11 @@ import pathlib
 import pickle
 import resource
 import signal
+from unittest import mock
 
 import gin
 import pytest
+import tensorflow as tf
 
 from batch_rl.runs import checkpoints
 from batch_rl.tests.dataset.checks import run_files
@@ -37,7 +39,7 @@ def kept(tmp_path):
 
 def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
   assert kept.newest() is None
-  save(kept, Position(0, 40), record={'seed': 1})
+  save(kept, Position(0, 40), record={'names': {2: 'a', 10: 'b'}})
   written = ['state.pickle', 'tf_ckpt-0.index', 'checkpoint.json.tmp']
   assert synced == [*written, 'ckpt-0-40.tmp', 'checkpoints']
   checkpoint, state = kept.newest()
@@ -47,7 +49,7 @@ def test_a_saved_checkpoint_is_durable_and_found(tmp_path, kept, synced):
   assert pathlib.Path(checkpoint.weights + '.index').read_text() == 'weights'
   assert state['agent'] == {'training_steps': 40}
   about = json.loads((folder / 'checkpoint.json').read_text())
-  assert about['run'] == {'seed': 1}
+  assert about['run'] == {'names': {'2': 'a', '10': 'b'}}
   assert set(about['files']) == {'state.pickle', 'tf_ckpt-0.index'}
 
 
@@ -74,6 +76,10 @@ def test_old_checkpoints_are_removed(tmp_path, kept):
     save(kept, Position(iteration))
   # Iterations 2 and 5 are the third and the sixth; the two newest are always kept.
   assert names(tmp_path) == ['ckpt-2', 'ckpt-5', 'ckpt-6', 'ckpt-7']
+  error = tf.errors.FailedPreconditionError(None, None, 'in use')
+  with mock.patch.object(tf.io.gfile, 'rmtree', side_effect=error):
+    save(kept, Position(9))  # goes on
+  assert {'ckpt-6', 'ckpt-8'} <= {*names(tmp_path)}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,8 @@ def test_only_incomplete_ones_are_ignored_and_only_damaged_ones_an_error(
   assert checkpoints.find(str(tmp_path)) == []
   assert kept.newest() is None
   assert names(tmp_path) == []
+  with pytest.raises(ValueError, match=r'\[1\] in a\[1\] for a pattern'):
+    checkpoints.find('a[1]')
   save(kept, Position(1))
   assert names(tmp_path) == ['ckpt-0']
   (path / 'state.pickle').write_bytes(b'')
@@ -131,6 +139,10 @@ def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
     signal.signal(signal.SIGXFSZ, ignored)
   assert names(tmp_path) == ['ckpt-0']
+  # What cannot be read at the moment is not set aside.
+  fail = mock.Mock(side_effect=OSError(5, 'try again'))
+  with mock.patch('builtins.open', fail), pytest.raises(OSError, match='again'):
+    kept.newest()
   assert kept.newest()[0].position == Position(1)
 
 

@@ -92,6 +92,11 @@ def test_a_seed_decides_the_episodes(make, game):
     assert first != again
 
 
+def test_a_description_is_as_json_reads_it():
+  own = without('', describe=lambda: {'own': ({1: 2},)})
+  assert environments.describe(own)['own'] == [{'1': 2}]
+
+
 def test_images():
   atari = make_atari()
   atari.reset()

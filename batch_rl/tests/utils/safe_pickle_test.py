@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from batch_rl.utils import safe_pickle
 # Protocol 3 is the first of Python 3, and so of Dopamine. Its checkpoints have 4, the
 # default; its logs 5, which has other arrays, but logs have none.
 @pytest.mark.parametrize('protocol', [3, 4, 5])
-def test_arrays_and_plain_classes_round_trip(protocol):
+def test_arrays_and_plain_classes_round_trip(protocol, monkeypatch):
   for array in (
     np.arange(6.0).reshape(2, 3),
     np.float32(1.5),
@@ -41,6 +42,11 @@ def test_arrays_and_plain_classes_round_trip(protocol):
   assert safe_pickle.loads(pickle.dumps(content, protocol)) == content
   with pytest.raises(ValueError, match='pathlib'):  # nothing unreadable
     safe_pickle.dumps({'a': pathlib.PurePosixPath('x')})
+  monkeypatch.setattr(
+    safe_pickle._Unpickler, 'load', mock.Mock(side_effect=MemoryError)
+  )
+  with pytest.raises(MemoryError):  # no damage
+    safe_pickle.loads(b'')
 
 
 class Exploit:
