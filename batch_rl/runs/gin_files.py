@@ -115,9 +115,17 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
     raise ValueError(f'There is no gin file {path}.')
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))
-  with open(location, encoding='utf-8') as file:
-    text = file.read()
+  try:
+    text = _text(location)
+  except UnicodeDecodeError as error:
+    raise ValueError(f'{location} is not in UTF-8: {error}.') from error
   return _read_text(text, location, (*folders, os.path.dirname(location)))
+
+
+def _text(location: str) -> str:
+  # Editors on Windows begin a file with a byte order mark.
+  with open(location, encoding='utf-8-sig') as file:
+    return file.read()
 
 
 def _read_text(
@@ -193,9 +201,8 @@ def user_files(paths: Iterable[str]) -> list[str]:
     if location is None or location in found or not _is_of_user(location):
       return
     found[location] = None
-    with open(location, encoding='utf-8') as file:
-      for included in _INCLUDE.findall(file.read()):
-        visit(included, (os.path.dirname(location),))
+    for included in _INCLUDE.findall(_text(location)):
+      visit(included, (os.path.dirname(location),))
 
   for path in paths:
     visit(path, ())

@@ -167,7 +167,7 @@ def _inputs(cell) -> dict[str, Any]:
     latest = progress.read(cell.directory) or {}
     return {'iteration': latest.get('iteration')}
   configs = gin_files.user_files(cell.gin_files)
-  texts = [pathlib.Path(path).read_text('utf-8') for path in configs]
+  texts = [pathlib.Path(path).read_text('utf-8-sig') for path in configs]
   modules = [cell.module] if cell.module else []
   # Another cell of this process may have modules of the same names elsewhere.
   folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]

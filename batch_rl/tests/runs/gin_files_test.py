@@ -36,7 +36,7 @@ def test_includes_are_found_beside_the_file_after_the_working_directory(
   path = write(tmp_path / 'conf/a.gin', "include 'more/b.gin'")
   write(tmp_path / 'conf/more/b.gin', "include 'c.gin'", "include 'd.gin'")
   write(tmp_path / 'conf/more/c.gin', 'configured.second = 2')
-  write(tmp_path / 'conf/more/d.gin', 'configured.first = 1')
+  write(tmp_path / 'conf/more/d.gin', '\ufeffconfigured.first = 1')
   write(tmp_path / 'own/d.gin', 'configured.first = 3')
   parse([path])
   assert configured() == (3, 2)
@@ -70,6 +70,9 @@ def test_a_missing_include_is_named(tmp_path, include, message):
   with pytest.raises(ValueError, match=message) as error:
     parse([path])
   assert path in str(error.value)  # the including file
+  (tmp_path / 'a.gin').write_bytes('# é'.encode('latin-1'))
+  with pytest.raises(ValueError, match='a.gin is not in UTF-8'):
+    parse([path])
 
 
 def test_statements_take_effect_in_their_order(tmp_path):
@@ -114,13 +117,11 @@ def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
 
 def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
   """Also if they include each other, which is an error elsewhere."""
-  write(tmp_path / 'conf/b.gin', "include 'a.gin'", "include 'gone.gin'")
+  include = "\ufeffinclude 'a.gin'"  # as editors on Windows begin
+  other = write(tmp_path / 'conf/b.gin', include, "include 'gone.gin'")
   path = write(
     tmp_path / 'conf/a.gin', f"include '{PACKAGED}'", "  include 'b.gin'"
   )
-  assert gin_files.user_files([path, PACKAGED]) == [
-    path,
-    str(tmp_path / 'conf/b.gin'),
-  ]
+  assert gin_files.user_files([path, PACKAGED]) == [path, other]
   with pytest.raises(ValueError, match='includes itself'):
     parse([path])

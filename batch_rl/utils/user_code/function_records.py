@@ -63,7 +63,8 @@ def load(description: Mapping[str, Any]) -> functools.partial:
     if isinstance(value, dict) and value.keys() == {'repr'}:
       raise ValueError(
         f'The argument {value["repr"]} of {name} is not recorded: use numbers, '
-        'strings, lists and mappings as arguments, or define a function without.'
+        'strings, lists and mappings of strings as arguments, or define a function '
+        'without.'
       )
   if os.path.isabs(module_name):
     function = user_modules.attribute_of(_load_script(module_name), name)
@@ -80,7 +81,7 @@ def _load_script(path: str) -> types.ModuleType:
     ValueError: If the file is missing, or runs when it is imported.
   """
   try:
-    with open(path, encoding='utf-8') as file:
+    with open(path, 'rb') as file:  # `ast` finds the encoding
       tree = ast.parse(file.read(), path)
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
@@ -108,4 +109,12 @@ def _as_json(value: Any) -> Any:
     json.dumps(value)
   except (TypeError, ValueError):
     return {'repr': repr(value)}
-  return value
+  return {'repr': repr(value)} if _has_other_keys(value) else value
+
+
+def _has_other_keys(value: Any) -> bool:
+  """Returns whether a value has keys that are no text, as JSON makes of them."""
+  if isinstance(value, dict):
+    is_text = all(isinstance(key, str) for key in value)
+    return not is_text or _has_other_keys([*value.values()])
+  return isinstance(value, list | tuple) and any(map(_has_other_keys, value))

@@ -32,7 +32,7 @@ def test_a_function_is_found_again_by_its_description(own_folder):
 
 
 def test_a_function_of_the_main_program_is_found_by_its_file(own_folder):
-  script = 'def make(): return 7\n'
+  script = '\ufeffdef make(): return 7\n'  # as editors on Windows begin
   end = "if __name__ == '__main__': 1 / 0"
   guarded = user_code.write(own_folder / 'guarded.py', script + end)
   renamed = user_code.write(own_folder / 'program', script + end)
@@ -55,6 +55,7 @@ def test_a_function_that_cannot_be_imported_is_named():
   for function, name in (
     (local, '.*local'),
     (lambda: 1, '.*<lambda>'),
+    (functools.partial(pathlib.Path, [{1: 2}]), r'\[\{1: 2\}\] of Path'),
     (functools.partial(pathlib.Path, np.zeros(2)), r'array\(\[0., 0.\]\)'),
   ):
     with pytest.raises(ValueError, match=name):
