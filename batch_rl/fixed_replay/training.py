@@ -16,7 +16,7 @@ from batch_rl.fixed_replay import evaluate, recorded_run
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import command_line, games, interruption, run_record
 from batch_rl.runs import evaluations as evaluations_lib
-from batch_rl.runs.bindings import gin_internals
+from batch_rl.runs.bindings import gin_internals, syntax
 from batch_rl.utils import choices, programs, seeding
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
@@ -154,10 +154,7 @@ def _as_list(given: Any) -> list[Any]:
   if isinstance(given, Mapping):
     # NumPy's numbers are no text of gin.
     plain = {n: getattr(v, 'tolist', lambda v=v: v)() for n, v in given.items()}
-    return [
-      f'{name} = {value if str(value).startswith(("@", "%")) else repr(value)}'
-      for name, value in plain.items()
-    ]
+    return [f'{n} = {syntax.format_value(v)}' for n, v in plain.items()]
   return [given] if isinstance(given, str | os.PathLike) else [*given]
 
 
@@ -247,7 +244,7 @@ class TrainedRun(NamedTuple):
     """
     given = types.SimpleNamespace(
       base_dir=self.base_dir,
-      checkpoints=checkpoints,
+      checkpoints=str(checkpoints),
       evaluation_steps=steps,
       environments=None,
       seed=0,

@@ -1,9 +1,10 @@
 """The cells of a sweep and their command lines, read from its file."""
 
-import ast
 import collections
+import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ from batch_rl.dataset.store import store, store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games as games_lib
+from batch_rl.runs.bindings import syntax
 from batch_rl.sweep import yaml_file
 from batch_rl.utils import choices, files, json_schema, number_ranges, seeding
 from batch_rl.utils.user_code import user_modules
@@ -277,13 +279,15 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     is_store = store_directory.is_store(flags['replay_dir'])
     if settings['store_dir'] and not is_store:
       stores = os.path.join(base_dir, os.path.expanduser(settings['store_dir']))
-      bindings.append(f'FixedReplayBuffer.cache_dir = "{stores}"')
+      quoted = json.dumps(stores, ensure_ascii=False)
+      bindings.append(f'FixedReplayBuffer.cache_dir = {quoted}')
   elif job == 'online':
     folder = method.folder if has_others else ''
     flags['replay_log_dir'] = os.path.join(data_dir, folder, game, str(run))
     flags['seed'] = seeding.of_run(seed, run)
   else:
-    flags |= {n: _joined(value) for n, value in settings['evaluate'].items()}
+    given = settings['evaluate'].items()
+    flags |= {n: _joined(value) for n, value in given if value is not None}
   module = method.class_name and user_modules.find(method.class_name)
   if method.class_name and job != 'evaluate':
     flags['agent_name'] = method.class_name
@@ -413,14 +417,10 @@ def _joined(value: Any) -> str:
 def as_gin(value) -> str:
   """Returns a YAML value in gin syntax; strings in gin syntax are unchanged."""
   if isinstance(value, str):
-    if value[:1] in ('@', '%'):
+    with contextlib.suppress(ValueError):
+      syntax.parse(f'value = {value}')
       return value
-    try:
-      ast.literal_eval(value)
-      return value
-    except (ValueError, SyntaxError):
-      return repr(value)
-  return repr(value)
+  return syntax.format_value(value)
 
 
 def _absolute(path: str) -> str:

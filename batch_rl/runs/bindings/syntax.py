@@ -85,6 +85,15 @@ def _remedy(line: str) -> str:
   )
 
 
+def format_value(value: Any) -> str:
+  """Returns a value in gin syntax; text that begins with @ or % is a reference."""
+  if isinstance(value, list):
+    return f'[{", ".join(map(format_value, value))}]'
+  if isinstance(value, str) and value.startswith(('@', '%')):
+    return value
+  return repr(value)
+
+
 def short(text: str) -> str:
   """Returns the beginning of a long text."""
   return text if len(text) <= 80 else f'{text[:77]}...'

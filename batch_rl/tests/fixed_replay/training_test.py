@@ -44,6 +44,7 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   assert random.getstate() == before and not gin.config_is_locked()
   assert gin.query_parameter('run_seed.seed') == 7
   assert whole.base_dir == 'runs/dqn/CartPole/1'
+  assert whole.evaluate(9, checkpoints=1)[0].length
   weights = pathlib.Path(whole.base_dir, WEIGHTS).read_bytes()
   for first, second in ((command, call), (call, command)):
     first(first.__name__, 1)
@@ -57,7 +58,7 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     ({'data': 'none'}, 'none'),
     ({'iterations': 0}, 'num_iterations=0 is not allowed'),
     ({'updates': -1}, 'training_steps=-1 is not allowed'),
-    ({'gin_bindings': {'DQNAgent.gama': '@x()'}}, 'gin does not know x'),
+    ({'gin_bindings': {'DQNAgent.gama': ['@x()']}}, 'does not know x'),
     ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),
     ({'seed': 2}, 'choose another base_dir, .* accept_changes: - seed = 1'),
   ):

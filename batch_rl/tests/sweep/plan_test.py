@@ -33,6 +33,7 @@ agents: [dqn, rem]
 seeds: [3, 5]
 grid:
   FixedReplayRunner.training_steps: [100, 200, 300]
+store_dir: a"b
 """,
   )
   assert len(sweep.cells) == 2 * 2 * 2 * 2 * 3
@@ -45,16 +46,13 @@ grid:
   assert cell.name == 'dqn training_steps=100 Pong 1 seed 3'
   out = f'{tmp_path}/out'
   assert cell.directory == f'{out}/dqn/training_steps=100/Pong/run-1/seed-3'
-  assert cell.arguments == (
-    '-um',
-    'batch_rl.fixed_replay.train',
-    f'--base_dir={cell.directory}',
-    f'--replay_dir={tmp_path}/data/Pong/1',
-    '--seed=3',
-    '--gin_files=batch_rl/fixed_replay/configs/dqn.gin',
-    '--gin_bindings=FixedReplayRunner.training_steps = 100',
-    '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"',
-    f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/stores"',
+  assert '|'.join(cell.arguments) == (
+    f'-um|batch_rl.fixed_replay.train|--base_dir={cell.directory}|'
+    f'--replay_dir={tmp_path}/data/Pong/1|--seed=3|'
+    '--gin_files=batch_rl/fixed_replay/configs/dqn.gin|'
+    '--gin_bindings=FixedReplayRunner.training_steps = 100|'
+    '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"|'
+    f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/a\\"b"'
   )
   # A store needs no cache.
   user_code.write(tmp_path / 'data/Pong/1/store.json', '{}')
@@ -129,14 +127,11 @@ agents:
 
 
 def test_online_runs_write_where_offline_runs_read(tmp_path):
-  text = (
-    'job: online\ngames: [Pong, Asterix]\nruns: 1-3\nagents: dqn\nseeds: 7\n'
-  )
+  text = 'job: online\ngames: [Pong, Asterix]\nruns: 1-3\nagents: dqn\nseeds: 7'
   sweep = read(tmp_path, text)
-  assert [flag(cell, 'replay_log_dir') for cell in sweep.cells[:2]] == [
-    [f'{tmp_path}/data/Pong/1'],
-    [f'{tmp_path}/data/Asterix/1'],
-  ]
+  pong, asterix = (flag(cell, 'replay_log_dir') for cell in sweep.cells[:2])
+  assert pong == [f'{tmp_path}/data/Pong/1']
+  assert asterix == [f'{tmp_path}/data/Asterix/1']
   # The seed that the program derives from `--seed=7 --runs=1-3`.
   assert flag(sweep.cells[2], 'seed') == [str(seeding.of_run(7, 2))]
   both = read(tmp_path, text.replace('agents: dqn', 'agents: [dqn, rem]'))
@@ -149,15 +144,12 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
 def test_evaluations_use_the_directories_of_training(tmp_path):
   text = 'games: Pong\nagents: rem\n'
   (trained,) = read(tmp_path, text).cells
-  text += 'job: evaluate\nevaluate: {evaluation_steps: 9, checkpoints: '
+  text += 'job: evaluate\nevaluate: {evaluation_steps: 9, seed: , checkpoints: '
   (cell,) = read(tmp_path, text + 'best}').cells
   assert cell.directory == trained.directory
-  assert cell.arguments == (
-    '-um',
-    'batch_rl.fixed_replay.evaluate',
-    f'--base_dir={trained.directory}',
-    '--evaluation_steps=9',
-    '--checkpoints=best',
+  assert '|'.join(cell.arguments) == (
+    f'-um|batch_rl.fixed_replay.evaluate|--base_dir={trained.directory}|'
+    '--evaluation_steps=9|--checkpoints=best'
   )
   for chosen, value in (('[0, 1]', '0,1'), ("'3,7'", '3,7')):
     (cell,) = read(tmp_path, f'{text}{chosen}}}').cells
@@ -249,5 +241,6 @@ def test_missing_data(tmp_path):
 def test_gin_reads_the_values_of_a_grid(value, read_as):
   gin.parse_config(f'swept = {plan.as_gin(value)}')
   assert gin.query_parameter('swept/macro.value') == read_as
-  for reference in ('@tf.train.AdamOptimizer()', '%gamma'):
+  for reference in ('@tf.train.AdamOptimizer()', '%gamma', '[@CQL(), %b]'):
     assert plan.as_gin(reference) == reference
+  assert plan.as_gin(['@CQL()', 'a']) == "[@CQL(), 'a']"
