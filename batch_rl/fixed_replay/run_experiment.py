@@ -149,7 +149,8 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def run_experiment(self) -> None:
     """Runs the remaining iterations; see `RecordedRunner`."""
-    evaluations.put_aside(self._base_dir, self._start_iteration)
+    if not self._has_run:
+      evaluations.put_aside(self._base_dir, self._start_iteration)
     super().run_experiment()
 
   def close(self) -> None:
@@ -314,7 +315,8 @@ class FixedReplayRunner(runner.RecordedRunner):
       },
       iteration,
     )
-    self._run_progress.evaluation = average_return
+    # A run without evaluations has none; JSON has no NaN.
+    self._run_progress.evaluation = average_return if episodes else None
     if self._summary_writer is not None:
       self._save_tensorboard_summaries(iteration, episodes, average_return)
     return statistics.data_lists

@@ -13,8 +13,8 @@ from batch_rl.dataset.store import store_directory
 from batch_rl.runs import gin_files
 from batch_rl.utils.user_code import function_records, user_modules
 
-# Arguments of a runner that evaluation and report need.
-_RUNNER_SETTINGS = (
+# Arguments of a runner, integers, that evaluation and report need.
+RUNNER_SETTINGS = (
   'num_iterations',
   'training_steps',
   'evaluation_steps',
@@ -54,7 +54,7 @@ def describe_settings(runner: Any, agent: Any) -> dict[str, Any]:
   )
   given = {
     f'{name}.{setting}': getattr(runner, f'_{setting}')
-    for setting in _RUNNER_SETTINGS
+    for setting in RUNNER_SETTINGS
   }
   # Arguments override gin's bindings.
   bound = [

@@ -18,6 +18,7 @@ from batch_rl.runs import (
   progress,
   run_record,
 )
+from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.runs.loggers import feed
 from batch_rl.utils import files, seeding
 from batch_rl.utils.user_code import gin_signatures
@@ -44,8 +45,9 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: If a logger is not installed, the environment lacks something, or the run was in another one, with
-      another `tensor_float_32` or, without a `record`, with other settings.
+    ValueError: If a logger is not installed, a number is not allowed, the environment
+      lacks something, or the run was in another one, with another `tensor_float_32` or,
+      without a `record`, with other settings.
   """
 
   def __init__(
@@ -60,6 +62,9 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs,
   ):
     feed.check(loggers)
+    for name in origin.RUNNER_SETTINGS:
+      if name in kwargs:
+        kwargs[name] = settings_lib.to_integer(name, kwargs[name])
     self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._seed = seeding.run_seed()

@@ -73,9 +73,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
     )
 
   def test_trains_evaluates_and_resumes(self):
-    runner = self.make_runner(
-      2, 'FixedReplayRunner.evaluation_environments = 2'
-    )
+    two = 'FixedReplayRunner.evaluation_environments = 2'
+    runner = self.make_runner(2, two, training_steps=np.int64(40))
     runner.run_experiment()
     self.assertEqual(runner._agent.training_steps, 80)
     weights = runner._sess.run(tf.compat.v1.global_variables())
@@ -86,6 +85,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
     # A binding is missing.
     with self.assertRaisesRegex(ValueError, '- .*evaluation_environments = 2'):
       self.make_runner(3)
+    with self.assertRaisesRegex(ValueError, 'training_steps=40.0 is not all'):
+      self.make_runner(3, training_steps=40.0)
 
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
@@ -120,6 +121,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     # The same runner would start again, with trained weights.
     with self.assertRaisesRegex(ValueError, 'once'):
       more.run_experiment()
+    self.assertTrue(path.exists())
 
 
 if __name__ == '__main__':

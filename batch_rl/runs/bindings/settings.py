@@ -334,6 +334,18 @@ def runner_default(name: str) -> str | None:
   return repr(taken.default)
 
 
+def to_integer(name: str, value: Any) -> int | None:
+  """Returns an integer that a program gives, maybe NumPy's, for a setting.
+
+  Raises:
+    ValueError: If it is not allowed.
+  """
+  setting = SETTINGS[name]
+  if not setting.allows(value):
+    raise ValueError(f'{name}={value!r} is not allowed: give {setting}.')
+  return None if value is None else int(value)
+
+
 def is_online(name: str) -> bool:
   """Returns whether only online training uses a binding, named as in `affects`."""
   setting = SETTINGS.get(name.rpartition('.')[2])
