@@ -96,7 +96,8 @@ def main(unused_argv: Any = None) -> None:
       )
     _check_offline_game()
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
-    run_record.lock(os.path.dirname(logs), '--replay_log_dir', '.log.lock')
+    parent = os.path.dirname(logs) or '.'
+    run_record.lock(parent, '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])
     create: Any = functools.partial(
       run_experiment.create_online_agent,

@@ -30,9 +30,13 @@ def needed(directory: str | None, base_dir: str) -> str | None:
     base_dir: Directory of the run. A resumed run has its own weights.
 
   Raises:
-    ValueError: If there is no checkpoint in the directory.
+    ValueError: If there is no checkpoint in the directory, or its name is empty.
   """
-  if not directory or checkpoints.find(base_dir):
+  if directory == '':
+    raise ValueError(
+      '--init_checkpoint_dir is empty: give the base_dir of a run, or leave it out.'
+    )
+  if directory is None or checkpoints.find(base_dir):
     return None
   latest_checkpoint(directory)
   return directory

@@ -110,6 +110,11 @@ def start(
   """
   if found := checkpoints.find(base_dir):
     record = _read_to_resume(base_dir, found, accept_changes)
+    if settings.get('init_checkpoint_dir'):
+      # A program may have given it to the agent. Without, the first weights are random.
+      arguments = (record.get('create_agent') or {}).get('kwargs') or {}
+      first = arguments.get('init_checkpoint_dir') or ''
+      record.setdefault('init_checkpoint_dir', first)
   else:
     # The run has no results yet, but its log may contain its id.
     earlier = read(base_dir) or {}

@@ -6,6 +6,7 @@ programs bind from `--seed`. Only runners and `create_*_agent` functions read it
 they pass it on as an argument.
 """
 
+import operator
 import random
 import zlib
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ def run_seed(
       operations. They are slower on a GPU; on a CPU, all operations are
       deterministic.
   """
-  return seed
+  return None if seed is None else operator.index(seed)  # NumPy's, too
 
 
 def has_deterministic_ops() -> bool:

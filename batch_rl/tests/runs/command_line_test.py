@@ -11,6 +11,7 @@ import time
 from unittest import mock
 
 import gin
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -69,7 +70,7 @@ def unbroken(tmp_path_factory):
 
 def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path, monkeypatch):
   """By SIGKILL, then by SIGTERM; `resume_test` stops runs at other points."""
-  options = online_options('base', 'Pong/2')
+  options = online_options('base', 'replay_logs')
   line = programs.command('baselines.train', **options)
   with subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE) as process:
     while not (tmp_path / 'base/checkpoints/ckpt-0').exists():
@@ -88,7 +89,7 @@ def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path, monkeypatch):
       programs.run_here(online, **options)
   assert stopped.value.code == 143
   programs.run_here(online, **options)
-  logs = [unbroken / 'Pong/1/replay_logs', tmp_path / 'Pong/2/replay_logs']
+  logs = [unbroken / 'Pong/1/replay_logs', tmp_path / 'replay_logs']
   bases = [unbroken / 'base', tmp_path / 'base']
   whole, parts = map(results.of_run, bases, logs)
   assert parts == whole
@@ -299,9 +300,10 @@ def own_program(base_dir, data, bindings):
   """Runs as a user's own program does that has the settings of `offline_main`."""
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
+  gin.bind_parameter('run_seed.seed', np.int64(1))
   gin.parse_config_files_and_bindings(
     ['batch_rl/fixed_replay/configs/dqn.gin'],
-    [*SHORT, *bindings, 'run_seed.seed = 1'],
+    [*SHORT, *bindings],
   )
   create_agent = functools.partial(
     offline_runs.create_offline_agent,
@@ -367,8 +369,13 @@ def test_first_weights_are_needed_only_at_the_start(
   run = tmp_path / 'base', data
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
   offline_main(*run, ONCE, **given)
-  printed = refusal(offline_main, *run, ONCE, init_checkpoint_dir=str(tmp_path))
-  assert 'init_checkpoint_dir = ' in printed
+  for base_dir, other, line in (
+    ('base', str(tmp_path), 'init_checkpoint_dir = /'),
+    ('start', str(tmp_path), '- init_checkpoint_dir = ; +'),  # had random ones
+    ('new', '', '--init_checkpoint_dir is empty'),
+  ):
+    options = tmp_path / base_dir, data, ONCE
+    assert line in refusal(offline_main, *options, init_checkpoint_dir=other)
   shutil.rmtree(start)
   offline_main(*run, TWICE, **given)
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
