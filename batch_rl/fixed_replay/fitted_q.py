@@ -202,10 +202,17 @@ class FittedQ:
       policy: Policy pi of a run.
 
     Raises:
+      MistakeError: If it has run for more iterations.
       FloatingPointError: If the values diverge.
       interruption.Interrupted: If a signal asked the run to stop; it has saved.
     """
-    if runner._start_iteration < runner._num_iterations:
+    done, iterations = runner._start_iteration, runner._num_iterations
+    if done > iterations:
+      raise programs.MistakeError(
+        f'{runner._base_dir} has {done} iterations, more than num_iterations = '
+        f'{iterations}: choose another --out.'
+      )
+    if done < iterations:
       runner.run_experiment()
     agent = runner._agent
     with agent._sess.graph.as_default():

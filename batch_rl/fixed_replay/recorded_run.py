@@ -75,7 +75,8 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
   }
   if not found:
     raise ValueError(
-      f'{base_dir} has no checkpoints; is it the base_dir of a run?'
+      f'{base_dir} has no checkpoints of whole iterations: is it the base_dir of a run, '
+      'and was one done?'
     )
   return found
 

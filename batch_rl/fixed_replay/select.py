@@ -188,7 +188,7 @@ def score(
       try:
         return fitted.fit(runner, policy)
       finally:
-        runner._agent._sess.close()
+        runner.close()
 
   for method in methods:
     found[method] = np.full(len(policies), np.nan)
@@ -276,6 +276,7 @@ def main(runs: Sequence[str]) -> None:
   with command_line.user_errors():
     if not FLAGS.out:
       raise ValueError('missing --out')
+    files.check_local(FLAGS.out)
     if not runs:
       raise ValueError('no run: give the base_dirs of finished runs.')
     methods = list(dict.fromkeys(FLAGS.method))

@@ -45,16 +45,8 @@ def base_dir(tmp_path_factory):
 
 def evaluate_here(monkeypatch, **given):
   """Runs `evaluate` in this process; `train` has flags of the same names."""
-  options = {
-    'checkpoints': 'last',
-    'evaluation_steps': None,
-    'environments': None,
-    'seed': 0,
-    'video': None,
-    'gin_bindings': [],
-    'module_dirs': [],
-    **given,
-  }
+  options = dict(checkpoints='last', evaluation_steps=None, environments=None)
+  options |= dict(seed=0, video=None, gin_bindings=[], module_dirs=[]) | given
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
   monkeypatch.setattr(evaluate, 'FLAGS', types.SimpleNamespace(**options))
@@ -63,14 +55,9 @@ def evaluate_here(monkeypatch, **given):
 
 def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   video = tmp_path / 'episode.mp4'
-  line = programs.command(
-    'fixed_replay.evaluate',
-    base_dir=base_dir,
-    checkpoints='all',
-    evaluation_steps=100,
-    seed=3,
-    video=video,
-  )
+  given = dict(base_dir=str(base_dir), evaluation_steps=100, seed=3)
+  program = 'fixed_replay.evaluate'
+  line = programs.command(program, checkpoints='all', video=video, **given)
   done = programs.run(line)
   assert done.returncode == 0, done.stderr
   assert 'Iteration 1: mean return' in done.stderr
@@ -91,13 +78,7 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   run, key = base_dir / 'run.json', '"gin_config": "'
   removed = f'{key}FixedReplayDQNAgent.mixed_precision = False\\n'
   run.write_text(run.read_text().replace(key, removed))
-  evaluate_here(
-    monkeypatch,
-    base_dir=str(base_dir),
-    checkpoints='1',
-    evaluation_steps=100,
-    seed=3,
-  )
+  evaluate_here(monkeypatch, checkpoints='1', **given)
   assert json.loads(path.read_text()) == contents[1]
 
 
@@ -119,12 +100,8 @@ def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
       (1, [7, 7]),
     ),
   ):
-    evaluate_here(
-      monkeypatch,
-      base_dir=str(base_dir),
-      gin_bindings=bindings,
-      environments=number,
-    )
+    given = dict(gin_bindings=bindings, environments=number)
+    evaluate_here(monkeypatch, base_dir=str(base_dir), **given)
     content = json.loads(path.read_text())
     lengths = [episode['length'] for episode in content['episodes']]
     assert (content['environments'], lengths) == expected

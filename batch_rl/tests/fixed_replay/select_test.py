@@ -1,7 +1,9 @@
 """Trained policies are ranked from logged data, by the command line."""
 
 import json
+import re
 import shutil
+import threading
 import types
 
 import gin
@@ -56,17 +58,9 @@ def folder(tmp_path_factory):
 
 def select_here(monkeypatch, folder, runs, **given):
   """Runs `select` in this process; `train` has flags of the same names."""
-  options = {
-    'method': ['fqe'],
-    'out': str(folder / 'out'),
-    'checkpoints': 'last',
-    'replay_dir': None,
-    'seed': 0,
-    'module_dirs': [],
-    'gin_files': [],
-    'gin_bindings': FAST,
-    **given,
-  }
+  options = dict(method=['fqe'], out=str(folder / 'out'), checkpoints='last')
+  options |= dict(replay_dir=None, seed=0, module_dirs=[], gin_files=[])
+  options |= {'gin_bindings': FAST, **given}
   tf.compat.v1.reset_default_graph()
   gin.clear_config()
   run_record._locks.clear()
@@ -78,11 +72,8 @@ def q_table(base_dir):
   """Returns the Q-values of a run, (4 states, 2 actions)."""
   [checkpoint] = recorded_run.list_checkpoints(str(base_dir)).values()
   reader = tf.train.load_checkpoint(checkpoint.weights)
-  [name] = [
-    name
-    for name in reader.get_variable_to_shape_map()
-    if name.startswith('Online/') and name.endswith('/kernel')
-  ]
+  names = [*reader.get_variable_to_shape_map()]
+  [name] = [n for n in names if re.fullmatch('Online/.*/kernel', n)]
   return reader.get_tensor(name)
 
 
@@ -94,7 +85,7 @@ def td_error(q_values, gamma, columns):
 
 
 def test_policies_are_ranked_by_the_command_line(
-  folder, tmp_path, monkeypatch, capsys
+  folder, tmp_path, monkeypatch, capsys, refusal
 ):
   names = ['worst', 'best', 'middle']
   line = programs.command(
@@ -121,6 +112,7 @@ def test_policies_are_ranked_by_the_command_line(
 
   # A policy has the same score alone. A finished run is not repeated.
   runs = set((tmp_path / 'out/fqe').iterdir())
+  before = {*threading.enumerate()}
   for out in (tmp_path / 'other', tmp_path / 'out'):
     capsys.readouterr()
     select_here(monkeypatch, folder, ['best'], out=str(out))
@@ -128,6 +120,14 @@ def test_policies_are_ranked_by_the_command_line(
     assert alone.fqe.tolist() == [rows.fqe['best']]
     assert 'correlation' not in capsys.readouterr().out
   assert set((tmp_path / 'out/fqe').iterdir()) == runs
+  left = [t for t in {*threading.enumerate()} - before if 'batches' in t.name]
+  assert not any(thread.join(9) or thread.is_alive() for thread in left)
+  for run in runs:  # none of these was evaluated
+    assert '"evaluation": null' in (run / 'progress.json').read_text()
+  once = {'gin_bindings': [*FAST, 'FixedReplayRunner.num_iterations = 1']}
+  given = {'out': str(tmp_path / 'out'), **once}
+  line = refusal(select_here, monkeypatch, folder, ['best'], **given)
+  assert 'has 2 iterations, more than num_iterations = 1' in line
 
 
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
@@ -144,6 +144,7 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   for runs, options, message in (
     ([], {}, 'no run'),
     (['best'], {'out': None}, 'missing --out'),
+    (['best'], {'out': 'gs://b'}, 'gs://b is remote'),
     (['best'], {'method': ['fqr']}, 'did you mean fqe?'),
     (['best'], {'method': []}, 'choose fqe, q_value, td_error'),
     (['data'], {}, 'has no run.json'),

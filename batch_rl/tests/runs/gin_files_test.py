@@ -30,9 +30,7 @@ def write(path, *lines):
   return str(user_code.write(path, '\n'.join(lines)))
 
 
-def test_includes_are_found_beside_the_file_after_the_working_directory(
-  tmp_path,
-):
+def test_includes_are_found_here_or_else_beside_the_file(tmp_path):
   path = write(tmp_path / 'conf/a.gin', "include 'more/b.gin'")
   write(tmp_path / 'conf/more/b.gin', "include 'c.gin'", "include 'd.gin'")
   write(tmp_path / 'conf/more/c.gin', 'configured.second = 2')
