@@ -34,24 +34,22 @@ class DuelingNetwork(tf.keras.Model):
     super().__init__(name=name)
     self._shape = num_actions, num_outputs // num_actions
     self._advantage = network(num_outputs, name='advantage')
-    self._value: tf.keras.Model | None = None  # made in the first call
+    dense = tf.keras.layers.Dense
+    # The first call tells the number of hidden units.
+    layers = [
+      dense(1, activation='relu', name='hidden'),
+      dense(self._shape[1], name='value'),
+    ]
+    self._value = tf.keras.Sequential(layers, name='value')
     self._recorder = features.Recorder(self._advantage)
 
   def call(self, state: tf.Tensor) -> _Outputs:
     """Maps states, (n, ...), to `q_values`, float32 (n, num_outputs)."""
     outputs, calls = self._recorder(state)
     hidden = features.dense_hidden(calls, self._advantage, 'dueling')
-    if self._value is None:
-      self._value = self._make_value(hidden.outputs.shape[1])
+    self._value.layers[0].units = hidden.outputs.shape[1]
     value = self._value(hidden.inputs)
     advantages = tf.reshape(outputs.q_values, (-1, *self._shape))
     mean = tf.reduce_mean(advantages, axis=1, keepdims=True)
     q_values = value[:, None, :] + advantages - mean
     return _Outputs(tf.reshape(q_values, tf.shape(outputs.q_values)))
-
-  def _make_value(self, units):
-    dense = tf.keras.layers.Dense
-    hidden = dense(units, activation='relu', name='hidden')
-    return tf.keras.Sequential(
-      [hidden, dense(self._shape[1], name='value')], name='value'
-    )

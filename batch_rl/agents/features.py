@@ -53,18 +53,30 @@ class Recorder:
   def __init__(self, network: tf.keras.Model):
     self._network = network
     self._calls: list[Call] = []
-    for layer in getattr(network, 'submodules', ()):
-      inside = layer.submodules
-      if isinstance(layer, tf.keras.layers.Layer) and not any(
-        isinstance(part, tf.keras.layers.Layer) for part in inside
-      ):
-        layer.call = functools.partial(_record, self._calls, layer)(layer.call)
+    self._layers: set[tf.keras.layers.Layer] = set()
+    self._record_layers()
+
+  def _record_layers(self) -> bool:
+    """Records the calls of all layers from now on; returns whether some are new."""
+    parts = getattr(self._network, 'submodules', ())
+    new = {*filter(_is_single_layer, parts)} - self._layers
+    for layer in new:
+      layer.call = functools.partial(_record, self._calls, layer)(layer.call)
+    self._layers |= new
+    return bool(new)
 
   def __call__(self, *inputs: Any) -> tuple[Any, LastCalls]:
     """Returns the network's outputs, and its last calls."""
     self._calls.clear()
     outputs = self._network(*inputs)
-    calls = [call for call in self._calls if _has_kernel(call.layer)]
+    if self._record_layers():  # made in this call, which is not recorded
+      self._calls.clear()
+      outputs = self._network(*inputs)
+    calls = [
+      call
+      for call in self._calls
+      if _has_kernel(call.layer) and _is_single_layer(call.layer)
+    ]
     results = filter(tf.is_tensor, tf.nest.flatten(outputs))
     last = _reached(results, calls)
     hidden = _reached([call.inputs for call in last], calls)
@@ -83,6 +95,13 @@ def _record(calls, layer, call):
     return outputs
 
   return recorded
+
+
+def _is_single_layer(module: tf.Module) -> bool:
+  """Returns whether a part of a network is a layer without layers inside."""
+  kind = tf.keras.layers.Layer
+  inside = any(isinstance(part, kind) for part in module.submodules)
+  return isinstance(module, kind) and not inside
 
 
 def _has_kernel(layer: tf.keras.layers.Layer) -> bool:

@@ -124,7 +124,10 @@ class ImplicitQuantileNetwork(tf.keras.Model):
       raise ValueError('IQN has no dueling network: set dueling to False.')
     self._num_actions, self._num_taus = num_actions, num_taus
     self._embedding_dim = embedding_dim
-    self._embedding: tf.keras.layers.Layer | None = None
+    # The first call tells the number of units.
+    self._embedding = tf.keras.layers.Dense(
+      1, activation='relu', name='embedding'
+    )
     self._taus: tf.Tensor  # of the last call
     self._psi: tf.Tensor | None = None
     self._recorder = features.Recorder(self.q_network)
@@ -136,7 +139,7 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     if taus is None:
       taus = quantiles.midpoints(self._num_taus)[None, :]
     count = taus.shape.as_list()[1]
-    if self._embedding is None:
+    if not self._embedding.built:
       self._condition_on_taus(state)
     self._taus = taus
     outputs, calls = self._recorder(state)
@@ -157,9 +160,7 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     """Finds the hidden layer in a first call, and lets it read psi(s) * phi(tau)."""
     _, calls = self._recorder(state)
     hidden = features.dense_hidden(calls, self.q_network, 'IQN')
-    self._embedding = tf.keras.layers.Dense(
-      hidden.inputs.shape[1], activation='relu', name='embedding'
-    )
+    self._embedding.units = hidden.inputs.shape[1]
     hidden.layer.call = functools.partial(
       self._at_taus, self._embedding, hidden.layer.call
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from batch_rl.agents import (
   backups,
+  dueling,
   features,
   heads,
   loss_agent,
@@ -26,6 +27,7 @@ from batch_rl.tests import (
 
 B, A, K = 7, 4, 5
 DISCOUNT = 0.9
+PLAIN = cartpole.gym_lib.CartpoleDQNNetwork  # 512 hidden units in each layer
 SUPPORTS = {
   'categorical': np.linspace(-4, 4, K),
   'hl_gauss': -4 + 8 / K * (np.arange(K) + 0.5),
@@ -311,10 +313,9 @@ def dense(*units):
 
 
 class Parallel(tf.keras.Model):
-  """Layers in another order than they are called, and parallel ends."""
+  """Layers made in the first call, in another order, and parallel ends."""
 
-  def __init__(self):
-    super().__init__()
+  def build(self, _):
     self.end, self.begin = dense(3, 7)
     self.others = [tf.keras.Sequential(dense(5, 3)) for _ in range(2)]
 
@@ -345,6 +346,7 @@ class InALoop(tf.keras.Model):
     ),
     (lambda: tf.keras.Sequential(dense(3)), 4, 4),
     (Parallel, 7 + 5 + 5, 4 + 7),
+    (lambda: dueling.DuelingNetwork(PLAIN, 2, 2, 'Q'), 2 * 512, 512),
   ],
 )
 def test_features_are_the_inputs_of_the_last_layers(make, last, hidden):
