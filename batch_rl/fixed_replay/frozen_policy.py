@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import backups, heads
+from batch_rl.agents import backups, heads, policies
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.runs import games, run_record
@@ -178,25 +178,42 @@ def freeze(agent: Any) -> FrozenNetwork:
     shape = None, *agent.observation_shape, agent.stack_size
     states = placeholder(agent.observation_dtype, shape)
     seeds = placeholder(tf.int64, (None, 2))
-    outputs = agent.acting_outputs(states)
-    draws, probabilities = agent._choice.draws, None
+    # As in an update: separate networks then act on their mean, without Python.
+    with agent._tracing(agent.training_steps):
+      outputs = agent.acting_outputs(states)
+      choice = policies.ActionChoice(agent, outputs)
+    draws, probabilities = choice.draws, None
     if draws and not agent._chooses():
       probabilities = agent.policy.probabilities(outputs)
       draws = probabilities is None
     if probabilities is None:
-      actions = agent._choice(outputs, seeds)
+      actions = choice(outputs, seeds)
       probabilities = tf.one_hot(actions, agent.num_actions)
     found = map(tf.identity, (agent.online(states).q_values, probabilities))
     names = [tensor.op.name for tensor in found]
   graph = tf.compat.v1.graph_util.convert_variables_to_constants(
     session, session.graph.as_graph_def(), names
   )
+  _drop_unused_functions(graph)
   # The agent that reads it may be on another device.
   functions = (node for f in graph.library.function for node in f.node_def)
   for node in (*graph.node, *functions):
     node.device = ''
   inputs = [states.op.name, *([seeds.op.name] if draws else [])]
   return FrozenNetwork(graph, inputs, names, draws)
+
+
+def _drop_unused_functions(graph: tf.compat.v1.GraphDef) -> None:
+  """Drops functions that no node calls, such as those of the agent's own acting."""
+  unused = {f.signature.name: f for f in graph.library.function}
+  nodes, used = list(graph.node), []
+  while nodes:
+    for value in nodes.pop().attr.values():
+      for called in (value.func, *value.list.func):
+        if function := unused.pop(called.name, None):
+          used.append(function)
+          nodes += function.node_def
+  graph.library.CopyFrom(type(graph.library)(function=used))
 
 
 @gin.configurable

@@ -23,6 +23,7 @@ STATES = np.random.default_rng(0).uniform(-1, 1, (40, 4, 1, 1))
 def outputs_of(agent, states=STATES):
   """Returns the outputs of the frozen agent for states, and whether it draws."""
   network = frozen_policy.freeze(agent)
+  assert 'PyFunc' not in str(network.graph)  # of an agent that is gone by then
   seeds = np.random.default_rng(0).integers(2**31, size=(len(states), 2))
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     outputs = network(tf.constant(states), tf.constant(seeds))
