@@ -235,13 +235,15 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     for name, first_row, rows in self._log.read_back(capacity):
       slots = np.arange(first_row, first_row + len(rows)) % capacity
       self._store[name][slots] = rows
+    # The log has terminals at the ends of truncated episodes, too.
+    ends = np.array(self._log.truncated_rows, np.int64)
+    truncated = ends[ends >= self._log.rows - capacity] % capacity
+    terminals = self._store['terminal'][: min(self._log.rows, capacity)]
+    self.episode_end_indices = {*np.flatnonzero(terminals).tolist()}
+    terminals[truncated] = 0
     self.add_count = np.array(self._log.rows)
     self.invalid_range = circular_replay_buffer.invalid_range(
       self.cursor(), capacity, self._stack_size, self._update_horizon
-    )
-    filled = min(self._log.rows, capacity)
-    self.episode_end_indices = set(
-      np.flatnonzero(self._store['terminal'][:filled]).tolist()
     )
     self._next_experience_is_episode_start = self._log.at_episode_start
 

@@ -94,6 +94,7 @@ class ReplayLog:
     shard_capacity: Number of rows in a shard's ring.
     rows: Number of rows logged, padding included.
     at_episode_start: Whether the next row is the first of an episode.
+    truncated_rows: Last rows of truncated episodes.
 
   Raises:
     ValueError: If an argument is invalid, or the directory is remote.
@@ -133,8 +134,7 @@ class ReplayLog:
     self._episode = [0.0, 0.0, 0]
     # [last row, return, unclipped return, agent steps] of finished episodes.
     self._episodes: list[list] = []
-    # Last rows of truncated episodes.
-    self._truncated: list[int] = []
+    self.truncated_rows: list[int] = []
     self._shards: list[dict] = []  # Manifest entries of finished shards.
     # Rows at the last checkpoint but one. The agent's part of the last checkpoint
     # may be missing, so a resumed run is certain to have only these rows.
@@ -209,7 +209,7 @@ class ReplayLog:
     self._episode[2] += 1
     self.at_episode_start = ended
     if truncated and not terminal:
-      self._truncated.append(self.rows - 1)
+      self.truncated_rows.append(self.rows - 1)
     if ended:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
@@ -237,7 +237,7 @@ class ReplayLog:
         'at_episode_start': self.at_episode_start,
         'episode': self._episode,
         'episodes': self._episodes,
-        'truncated_rows': self._truncated,
+        'truncated_rows': self.truncated_rows,
         'shards': self._shards,
       }
       self._write_manifest(self.rows)
@@ -274,7 +274,7 @@ class ReplayLog:
       self.at_episode_start = state['at_episode_start']
       self._episode = list(state['episode'])
       self._episodes = list(state['episodes'])
-      self._truncated = list(state.get('truncated_rows', []))
+      self.truncated_rows = list(state.get('truncated_rows', []))
       self._shards = list(state['shards'])
       self._safe_rows = self._last_checkpoint_rows = self.rows
       self._write_manifest(self.rows)
@@ -452,8 +452,8 @@ class ReplayLog:
       'format': self._describe_rows(),
       'shards': self._shards,
     }
-    if self._truncated:
+    if self.truncated_rows:
       content[manifests.TRUNCATED_ROWS] = [
-        r for r in self._truncated if r < rows
+        r for r in self.truncated_rows if r < rows
       ]
     manifests.write(self.directory, content)

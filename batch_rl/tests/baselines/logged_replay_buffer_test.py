@@ -112,25 +112,25 @@ def test_a_memory_is_restored_from_its_log(
     )
     return logged_replay_buffer.LoggedReplayBuffer(log, *arguments)
 
-  rows = [row for row, _ in make_rows(lengths, [True] * len(lengths))]
+  rows = [*make_rows(lengths, [length % 3 > 0 for length in lengths])]
   kept = round(share * len(rows))
   dopamines = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
   stopped = make()
-  for row in rows[:kept]:
-    dopamines.add(*row)
-    stopped.add(*row)
+  for row, last in rows[:kept]:
+    dopamines.add(*row, episode_end=last)
+    stopped.add(*row, episode_end=last)
   stopped.save(directory, 7)
-  for row in rows[::-1]:
-    stopped.add(*row)
+  for row, last in rows[::-1]:
+    stopped.add(*row, episode_end=last)
   memories = dopamines, make()
   with pytest.raises(tf.errors.NotFoundError):
     memories[1].load(directory, 8)
   memories[1].load(directory, 7)
-  for row in [None, *rows]:
+  for row, last in [(None, None), *rows]:
     states = []
     for memory in memories:
       if row is not None:
-        memory.add(*row)
+        memory.add(*row, episode_end=last)
       filled = min(int(memory.add_count), capacity)
       columns = [memory._store[name][:filled] for name in memory._store]
       states.append(
