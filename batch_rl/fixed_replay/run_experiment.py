@@ -112,6 +112,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     self._diagnostics: dict[str, float] = {}
     self._create_environment_fn = create_environment_fn
     self._trained: dict[str, Any] = {}
+    if 'clip_rewards' in kwargs:
+      logging.warning(
+        'FixedReplayRunner.clip_rewards has no effect: agents learn from the rewards as '
+        'they were logged, and evaluations do not clip them.'
+      )
     super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
       logging.warning(

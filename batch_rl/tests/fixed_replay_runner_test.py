@@ -82,9 +82,11 @@ class FixedReplayRunnerTest(absltest.TestCase):
     for tag in 'Train/AverageLoss', 'Eval/AverageReturns', 'Eval/NumEpisodes':
       self.assertEqual([*scalars[tag]], [0, 1], tag)
 
-    # A binding is missing.
-    with self.assertRaisesRegex(ValueError, '- .*evaluation_environments = 2'):
-      self.make_runner(3)
+    # A binding is missing, and another has no effect.
+    with self.assertLogs('absl') as logs:
+      with self.assertRaisesRegex(ValueError, '- .*environments = 2'):
+        self.make_runner(3, 'FixedReplayRunner.clip_rewards = True')
+    self.assertIn('clip_rewards has no effect', str(logs.output))
     with self.assertRaisesRegex(ValueError, 'training_steps=40.0 is not all'):
       self.make_runner(3, training_steps=40.0)
 
@@ -113,10 +115,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
       shown = scalars[f'Diagnostics/{name}']
       self.assertEqual([*shown], [0, 1, 2])
       self.assertAlmostEqual(shown[2], np.float32(value), msg=name)
-    self.assertEqual(
-      [e['undiscounted_return'] for e in episodes],
-      statistics['eval_episode_returns'],
-    )
+    returns = [e['undiscounted_return'] for e in episodes]
+    self.assertEqual(returns, statistics['eval_episode_returns'])
 
     # The same runner would start again, with trained weights.
     with self.assertRaisesRegex(ValueError, 'once'):
