@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,7 @@ class RecordedRunner(run_experiment.Runner):
       environments.check(environment)
       return environment
 
+    _wait_for_a_new_name(base_dir)
     super().__init__(
       base_dir, create_agent_fn, create_checked_environment, **kwargs
     )
@@ -347,6 +349,14 @@ class RecordedRunner(run_experiment.Runner):
         summary.value.add(tag=tag, simple_value=value)
       self._summary_writer.add_summary(summary, iteration)
       self._summary_writer.flush()
+
+
+def _wait_for_a_new_name(base_dir: str) -> None:
+  """Waits while TensorBoard's next file would replace one: its name has the second."""
+  if tf.io.gfile.isdir(base_dir):
+    names = '\n'.join(tf.io.gfile.listdir(base_dir))
+    while f'events.out.tfevents.{int(time.time())}.' in names:
+      time.sleep(0.05)
 
 
 def _data_text(data: dict[str, Any]) -> str:

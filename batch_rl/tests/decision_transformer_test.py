@@ -13,10 +13,8 @@ from batch_rl.tests import user_code
 
 torch = pytest.importorskip('torch', reason='PyTorch is not installed')
 
-SCRIPT = (
-  pathlib.Path(__file__).parents[2]
-  / 'examples/decision_transformer/decision_transformer.py'
-)
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPT = ROOT / 'examples/decision_transformer/decision_transformer.py'
 EXAMPLE = runpy.run_path(str(SCRIPT))
 GAME = 'MinAtar-Breakout'
 

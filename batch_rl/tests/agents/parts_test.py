@@ -407,9 +407,8 @@ class Root(terms.Term):
 
 def test_a_term_that_is_not_finite_is_named(make_agent):
   agent = make_agent(terms=[terms.CQL(), Root()])
-  with pytest.raises(
-    FloatingPointError, match=r'is nan at update 0 \(Root is nan\):'
-  ):
+  message = r'is nan at update 0 \(Root is nan\):'
+  with pytest.raises(FloatingPointError, match=message):
     list(agent.train_steps(1))
 
 

@@ -3,10 +3,11 @@
 import json
 import struct
 import sys
+import time
 
 import pytest
 
-from batch_rl.runs import run_record
+from batch_rl.runs import run_record, runner
 from batch_rl.runs.loggers import feed
 from batch_rl.tests import results
 from batch_rl.tests.runs import resume_test
@@ -107,12 +108,18 @@ def test_a_stopped_and_resumed_run(run, tmp_path, monkeypatch, name, read):
     assert plain == logged
 
 
+def test_tensorboards_files_replace_none(tmp_path):
+  second = int(time.time())
+  (tmp_path / f'events.out.tfevents.{second}.host').touch()
+  runner._wait_for_a_new_name(str(tmp_path))
+  assert time.time() >= second + 1
+
+
 def test_an_error_does_not_end_the_run(run, capfd):
   assert run('mine.Failing')
   err = capfd.readouterr().err
-  assert (
-    err.count('mine.Failing has stopped (OSError: the server is gone)') == 1
-  )
+  message = 'mine.Failing has stopped (OSError: the server is gone)'
+  assert err.count(message) == 1
   assert err.count('Traceback') == 1  # the error is in the user's code
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+from unittest import mock
 
 import pytest
 
@@ -18,11 +19,8 @@ def test_lock_is_held_until_closed(tmp_path):
 
 
 def test_missing_lock_support_is_an_error(tmp_path, monkeypatch):
-  def fail(file, operation):
-    del file, operation
-    raise OSError(errno.ENOSYS, 'Function not implemented')
-
-  monkeypatch.setattr(fcntl, 'flock', fail)
+  error = OSError(errno.ENOSYS, 'Function not implemented')
+  monkeypatch.setattr(fcntl, 'flock', mock.Mock(side_effect=error))
   path = str(tmp_path / '.lock')
   with pytest.raises(OSError, match=f'{path}.*not implemented'):
     locks.try_lock(path)

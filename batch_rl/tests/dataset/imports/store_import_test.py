@@ -148,9 +148,8 @@ def test_a_killed_import_continues(tmp_path):
   command = [sys.executable, '-c', _PROGRAM, target]
   killed = subprocess.run(command, capture_output=True, check=False)
   assert killed.returncode == -signal.SIGKILL, killed.stderr
-  with pytest.raises(
-    ValueError, match='incomplete store: shards 1, 2 .* the same'
-  ):
+  message = 'incomplete store: shards 1, 2 .* the same'
+  with pytest.raises(ValueError, match=message):
     store_lib.Store(target)
   reader = make_reader()
   summary = store_import.import_parts(reader, target)

@@ -42,9 +42,8 @@ def test_each_row_has_its_place_in_a_ring(
     rows = opened.rows_of(np.full(capacity, suffix), ring)
     in_use = rows >= 0
     found += rows[in_use].tolist()
-    assert (
-      opened.digest(suffix) == packed_columns.read(run.directory, suffix).digest
-    )
+    packed = packed_columns.read(run.directory, suffix)
+    assert opened.digest(suffix) == packed.digest
     np.testing.assert_array_equal(
       opened.ring_of(rows[in_use]), [np.full(in_use.sum(), i), ring[in_use]]
     )
