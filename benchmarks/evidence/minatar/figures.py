@@ -336,11 +336,12 @@ def overestimation(runs: pd.DataFrame) -> figure.Figure:
       group = chosen[(chosen.game == game) & (chosen.stage == stage)]
       values = group[scores.LAST]
       ax.plot(group.overestimation, values, '.', color=colour, ms=3)
-    ax.set_xscale('symlog', linthresh=10)
-    ax.xaxis.set_major_locator(
-      ticker.SymmetricalLogLocator(base=10, linthresh=10)
-    )
-    ax.xaxis.set_major_formatter('{x:g}')
+    if chosen.overestimation[chosen.game == game].abs().max() > 20:
+      ax.set_xscale('symlog', linthresh=10)
+      ax.xaxis.set_major_locator(
+        ticker.SymmetricalLogLocator(base=10, linthresh=10)
+      )
+      ax.xaxis.set_major_formatter('{x:g}')
     ax.set_title(game.removeprefix('MinAtar-'))
   upper.supxlabel('over-estimation: Q minus discounted return', fontsize=8)
   axes[0][0].set_ylabel('score')
