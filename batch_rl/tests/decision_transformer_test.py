@@ -103,9 +103,8 @@ def test_play_is_given_what_training_is_given(tmp_path):
     [returned] = EXAMPLE['play'](model, [Logged(GAME)], target, context, seed=1)
   sampler = dataset.open(tmp_path).sequences(context, stack_size=1)
   batch = sampler.gather(sampler.steps())
-  to_go, state, action, timestep, mask = (
-    torch.cat(columns).numpy() for columns in zip(*given, strict=True)
-  )
+  columns = map(torch.cat, zip(*given, strict=True))
+  to_go, state, action, timestep, mask = (c.numpy() for c in columns)
   assert returned == batch.return_to_go.max() > 0
   np.testing.assert_array_equal(mask, batch.mask)
   np.testing.assert_array_equal(state, batch.state[:, :, 0])

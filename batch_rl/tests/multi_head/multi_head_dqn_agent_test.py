@@ -35,7 +35,6 @@ def test_arguments_by_gin_and_bad_ones(make_agent):
   assert agent.target_update_period == 123
   # The update also trains the network of the term.
   kernel = agent.networks['behaviour'].weights[0]
-  before, _, after = (
-    agent._sess.run(x) for x in (kernel, agent._train_op, kernel)
-  )
+  calls = kernel, agent._train_op, kernel
+  before, _, after = map(agent._sess.run, calls)
   assert np.any(before != after)
