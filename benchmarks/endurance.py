@@ -125,10 +125,11 @@ class Endurance:
   def __init__(self, work_dir: pathlib.Path, cpu_seconds: float):
     self.stop = threading.Event()
     self._work_dir, self._cpu_seconds = work_dir, cpu_seconds
-    self._minatar = work_dir / 'data'
-    self._atari = pathlib.Path('data/Pong/1')
+    atari = pathlib.Path('data/Pong/1')
     if measuring.QUICK:
-      self._atari = pathlib.Path(logs.make('Pong')).parent
+      atari = pathlib.Path(logs.make('Pong')).parent
+    # The run `LOGS_DATA` makes that of MinAtar.
+    self._data = {'atari': atari, 'minatar': work_dir / 'data'}
 
   def samples(self, run: Run) -> pathlib.Path:
     """Returns the path of a finished run's samples."""
@@ -143,7 +144,7 @@ class Endurance:
     directory = self._work_dir / run.name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    while run[:2] == ('offline', 'minatar') and not self._minatar.exists():
+    while run.job == 'offline' and not self._data[run.size].exists():
       if self.stop.wait(1.0):
         return
     program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]
@@ -167,7 +168,7 @@ class Endurance:
     partial = directory / 'samples.csv'
     samples.to_csv(partial, index=False)
     if run == LOGS_DATA:
-      (directory / 'log').rename(self._minatar)
+      (directory / 'log').rename(self._data['minatar'])
     self.samples(run).parent.mkdir(exist_ok=True)
     partial.rename(self.samples(run))
     shutil.rmtree(directory)
@@ -180,7 +181,7 @@ class Endurance:
     else:
       package, runner = 'fixed_replay', 'FixedReplayRunner'
       training *= 4  # agent steps
-      data = f'--replay_dir={getattr(self, f"_{run.size}")}'
+      data = f'--replay_dir={self._data[run.size]}'
     gin_files = [f'batch_rl/{package}/configs/{run.agent}.gin']
     if run.size == 'minatar':
       gin_files.append(f'batch_rl/minatar/configs/{run.job}.gin')

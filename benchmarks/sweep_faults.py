@@ -144,7 +144,9 @@ def main() -> int:
   sweeps = {}
   for name in ('undisturbed', 'killed'):
     path = directory / f'{name}.yaml'
-    path.write_text(SWEEP.format(**locals(), cells=options.cells))
+    path.write_text(
+      SWEEP.format(directory=directory, name=name, cells=options.cells)
+    )
     period = options.period if name == 'killed' else None
     kills = run(path, period)
     sweeps[name] = plan.read(str(path), {}).cells

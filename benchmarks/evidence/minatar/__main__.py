@@ -32,6 +32,7 @@ import pandas as pd
 import yaml
 
 from batch_rl.minatar import environment
+from batch_rl.sweep import cells as cell_lib
 from batch_rl.utils import choices, programs
 from batch_rl.utils.user_code import user_modules
 from benchmarks import measuring
@@ -164,7 +165,8 @@ class Benchmark:
       except SystemExit:
         # A configuration whose loss is not finite fails, and is not chosen.
         states = {*record.cells(self._work_dir / folder).state}
-        if not {'failed'} <= states <= {'failed', 'done'}:
+        failed = {cell_lib.FAILED}
+        if not failed <= states <= failed | {cell_lib.DONE}:
           raise
 
   def _best(

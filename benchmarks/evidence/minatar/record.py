@@ -16,6 +16,7 @@ from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.dataset.shards import manifests
 from batch_rl.report import run_results
 from batch_rl.runs import run_record
+from batch_rl.sweep import cells as cell_lib
 from batch_rl.utils import files
 from benchmarks.evidence.minatar import protocol
 
@@ -106,7 +107,7 @@ def cells(folder: pathlib.Path) -> pd.DataFrame:
       'message': '',
       **(files.read_json(str(path)) or {}),
     }
-    for path in folder.rglob('sweep-offline.json')
+    for path in folder.glob('**/run-*/seed-*/sweep-offline.json')
   ]
   return pd.DataFrame(found, columns=['directory', 'state', 'message'])
 
@@ -114,7 +115,9 @@ def cells(folder: pathlib.Path) -> pd.DataFrame:
 def diverged(folder: pathlib.Path, agent: protocol.Agent) -> set[str]:
   """Returns the configurations of an agent whose loss was not finite, by name."""
   begun = cells(folder)
-  failed = begun.state.eq('failed') & begun.message.str.contains('The loss is ')
+  failed = begun.state.eq(cell_lib.FAILED) & begun.message.str.contains(
+    'The loss is '
+  )
   return {
     agent.configuration(
       run_record.bindings(run_record.read(d)['gin_config'])
