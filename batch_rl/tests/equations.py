@@ -84,7 +84,6 @@ def n_step(rewards, terminals, start, horizon, gamma):
 
 # CartPole's networks.
 
-
 STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
 
 

@@ -185,6 +185,7 @@ SETTINGS = {
   'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
   'evaluation_environments': _repetition(_integer(1, 10_000), RUNNER),
   'probe_size': _running(_integer(0, 100_000), RUNNER),  # transitions
+  'intra_op_threads': _running(dataclasses.replace(_SIZE, none=True), RUNNER),
   'log_every_n': _running(_COUNT, RUNNER),
   'loggers': _running(_NAMES, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),

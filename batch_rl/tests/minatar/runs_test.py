@@ -1,6 +1,7 @@
 """Runs on MinAtar by the programs: made, verified, drawn, trained on, reported."""
 
 import json
+import os
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from batch_rl.runs import progress
 from batch_rl.tests import configs_test, programs
 
 GAME = 'MinAtarEnvironment.game_name = "MinAtar/Freeway"'
-
 
 PROGRAMS = {
   online: ('LoggedRunner', 'baselines', games.ONLINE_CONFIG),
@@ -40,11 +40,13 @@ def run(program, agent, *bindings, **flags):
     ],
     **flags,
   )
+  assert os.environ.pop('TF_NUM_INTRAOP_THREADS') == '1'
 
 
 def test_a_log_is_verified_drawn_trained_on_and_reported(
-  tmp_path, caplog, refusal
+  tmp_path, caplog, refusal, monkeypatch
 ):
+  monkeypatch.setenv('TF_NUM_INTRAOP_THREADS', '2')
   logged = tmp_path / 'MinAtar-Freeway/1'
   base_dir = str(tmp_path / 'online')
   flags = dict(base_dir=base_dir, replay_log_dir=str(logged))
