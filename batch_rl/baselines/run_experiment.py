@@ -55,8 +55,8 @@ def create_online_agent(
     further['init_checkpoint_dir'] = init_checkpoint_dir
   return agent_class(
     sess,
-    environment.action_space.n,
-    replay_log_dir,
+    num_actions=environment.action_space.n,
+    replay_log_dir=replay_log_dir,
     summary_writer=summary_writer,
     seed=seeding.run_seed(),
     **further,

@@ -49,8 +49,8 @@ def create_offline_agent(
   """
   return REGISTRY.find(agent_name)(
     sess,
-    environment.action_space.n,
-    replay_data_dir,
+    num_actions=environment.action_space.n,
+    replay_data_dir=replay_data_dir,
     init_checkpoint_dir=init_checkpoint_dir,
     summary_writer=summary_writer,
     seed=seeding.run_seed(),

@@ -46,7 +46,7 @@ class RecordedRunner(run_experiment.Runner):
       is best for small networks, and results do not depend on the number of processors.
       None leaves it to TensorFlow: `TF_NUM_INTRAOP_THREADS`, or one a processor.
     loggers: Loggers of TensorBoard's scalars: 'wandb', 'mlflow', or a class of the user
-      as 'my_module.MyLogger' with the methods of `loggers.__main__.WandbLogger`.
+      as 'my_module.MyLogger' with the methods of `loggers.process.WandbLogger`.
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:

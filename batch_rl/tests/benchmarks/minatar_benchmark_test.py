@@ -266,7 +266,7 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
     quick=False,
   )
   [agent] = program.chosen_agents(options)
-  assert agent.values == ('1', '2', '3')
+  assert agent.values == ('1', '2', '3') and 'adam' in agent.gin_files[0]
   own = protocol.Agent('mine.MyAgent', has_target=False)
   labels = record.read_evaluations(work_dir, {**AGENTS, own.folder: own}).label
   assert 'BC (yours)' in {*labels}

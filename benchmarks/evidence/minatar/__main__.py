@@ -47,6 +47,8 @@ from benchmarks.evidence.minatar import (
 
 KEPT = pathlib.Path('benchmarks/evidence/minatar/results')
 STAGES = ('data', 'search', 'whole', 'parts', 'heads', 'select', 'report')
+# The optimiser of an agent without gin files of its own; Dopamine's is RMSProp.
+OWN_FILES = ('batch_rl/fixed_replay/configs/dqn_adam.gin',)
 Configurations = Mapping[protocol.Agent, Sequence[protocol.Configuration]]
 
 
@@ -341,7 +343,9 @@ def chosen_agents(options: argparse.Namespace) -> list[protocol.Agent]:
         f"--own={options.own!r} is not 'parameter = first, second, third'."
       )
   return [
-    protocol.Agent(name, parameter, values, gin_files=tuple(options.gin_files))
+    protocol.Agent(
+      name, parameter, values, gin_files=tuple(options.gin_files or OWN_FILES)
+    )
     if name in users
     else known[choices.choose('agent', name, known)]
     for name in names
@@ -363,7 +367,7 @@ def main() -> None:
     '--own', help="your agent's parameter and three values, the usual one first"
   )
   parser.add_argument(
-    '--gin_files', nargs='+', default=[], help='those of your agent'
+    '--gin_files', nargs='+', help="those of your agent; DQN's with Adam if none"
   )
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--dry_run', action='store_true')
