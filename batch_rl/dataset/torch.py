@@ -187,8 +187,8 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       # Each thread has a current device of its own.
       self._device = torch.device('cuda', torch.cuda.current_device())
     # The workers' positions: their number, the epoch, and the next batch. Each worker
-    # writes its row. The memory is shared, because most loaders start new workers
-    # for each epoch.
+    # writes its row. The last row has that of this process. The memory is shared,
+    # because loaders start new workers for each epoch, or keep them.
     self._places = torch.zeros((_MOST_WORKERS, 3), dtype=torch.int64)
     self._places.share_memory_()
     super().__init__(sampler, batch_size, **kwargs)
@@ -207,7 +207,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
         `StatefulDataLoader.state_dict` asks them; without it, pass the number of
         batches taken, `{'next_batch': number}`, to `load_state_dict`.
     """
-    if data.get_worker_info() is None and self._places.any():
+    if data.get_worker_info() is None and self._places[:-1].any():
       raise ValueError(
         "Worker processes take the batches: use the state_dict of torchdata's "
         "StatefulDataLoader, or count the batches: {'next_batch': number}."
@@ -222,7 +222,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     """
     super().load_state_dict(state)
     if data.get_worker_info() is None:
-      self._places.zero_()
+      self._places[:-1].zero_()
 
   def _convert(self, batch):
     if not self._pins and self._device is None:
@@ -271,16 +271,16 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       return super()._position()
     workers, epoch, number = self._places[worker.id].tolist()
     if workers != worker.num_workers:  # This worker has not begun.
-      return self._epoch, self._next + worker.id
+      _, epoch, number = self._places[-1].tolist()
+      number += worker.id
     return epoch, number
 
   def _move(self, epoch, number):
     worker = data.get_worker_info()
     if worker is None:
       super()._move(epoch, number)
-    else:
-      place = worker.num_workers, epoch, number
-      self._places.numpy()[worker.id] = place
+    count, place = (worker.num_workers, worker.id) if worker else (0, -1)
+    self._places.numpy()[place] = count, epoch, number
 
 
 class SequenceDataset(TransitionDataset):

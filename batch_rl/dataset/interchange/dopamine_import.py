@@ -40,7 +40,6 @@ def import_store(
   ) as work:
     # The store takes its game from the end of this path.
     logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
-    store_directory.StoreDirectory(directory).check_empty_or_of(logs)
     # Runs of other folders may have the same game and number.
     earlier = manifests.look_up(
       manifests.read(directory), 'origin', 'source', kind=str
@@ -52,6 +51,7 @@ def import_store(
         f'{directory} is the store of {earlier}, not of {shards.input_dir}; choose '
         'another directory.'
       )
+    store_directory.StoreDirectory(directory).check_empty_or_of(logs)
     shutil.rmtree(logs, ignore_errors=True)
     os.makedirs(logs)
     originals = {
@@ -84,8 +84,8 @@ def import_store(
       made = store.convert(logs, directory, progress, made_by='import')
     except ValueError as error:
       message = str(error)
-      for link, path in originals.items():
+      for link, path in [*originals.items(), (logs, shards.input_dir)]:
         message = message.replace(link, path)
       raise ValueError(message) from None
     shutil.rmtree(work.path)
-  return made.problems
+  return [p.replace(logs, shards.input_dir) for p in made.problems]

@@ -130,16 +130,16 @@ def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
   Returns:
     The environment's specification and the meanings of its actions, or Nones.
   """
-  import ale_py
-  import gymnasium
-  from gymnasium import wrappers
-
   logged = reader.manifest.get('environment') or {}
   if reader.frame_shape != (84, 84):
     return None, None
-  gymnasium.register_envs(ale_py)
-  ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
   try:
+    import ale_py
+    import gymnasium
+    from gymnasium import wrappers
+
+    gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     env = gymnasium.make(
       f'ALE/{reader.game}-v5',
       frameskip=1,
@@ -154,7 +154,7 @@ def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
       env, noop_max=0, frame_skip=logged.get('frame_skip', 4)
     )
     env.close()
-  except Exception as error:  # an unknown game or a missing ROM
+  except Exception as error:  # an unknown game, a missing ROM, no ale-py
     logging.warning('No environment for %s: %s', reader.game, error)
     return None, None
   if len(meanings) != reader.num_actions:

@@ -93,8 +93,9 @@ class RldsReader(episode_import.EpisodeReader):
             chosen[number], self._lengths[number] = path, length
       # Each file has the same number whichever checkpoints are chosen.
       first += len(split['shardLengths'])
-    if not chosen:
-      what = 'episodes' if wanted is None else f'checkpoints {checkpoints}'
+    missing = sorted({*(wanted or ())} - {*map(_checkpoint_of, splits)})
+    if missing or not chosen:
+      what = f'checkpoint {missing[0]}' if missing else 'episodes'
       names = [split['name'] for split in splits]
       raise ValueError(
         f'{self.directory} has no {what}; its splits are '

@@ -123,15 +123,19 @@ def _read_manifest(
 
 def _check_one_run(input_dir: str, shards: dict[int, dict[str, str]]) -> None:
   """Raises a ValueError if files are neither in one folder nor in one for each shard."""
-  # Paths by folder, and by folder with N in the place of the shard's number.
-  folders, patterns = {}, {}
+  # Paths by folder, and for each the folders with N in place of the shard's number.
+  folders, patterns = {}, []
   for number, group in shards.items():
     for path in group.values():
-      parent, leaf = os.path.split(os.path.dirname(path))
-      folders[parent, leaf] = path
-      patterns[parent, leaf.replace(str(number), 'N')] = path
-  if len(folders) > 1 and len(patterns) > 1:
-    raise _two_runs(input_dir, *[*patterns.values()][:2])
+      folder = os.path.dirname(path)
+      folders[folder] = path
+      parent, leaf = os.path.split(folder)
+      found = [n for n in re.finditer(r'\d+', leaf) if int(n[0]) == number]
+      patterns.append(
+        {(parent, leaf[: n.start()], leaf[n.end() :]) for n in found}
+      )
+  if len(folders) > 1 and not set.intersection(*patterns):
+    raise _two_runs(input_dir, *[*folders.values()][:2])
 
 
 def _two_runs(input_dir: str, first: str, other: str) -> ValueError:

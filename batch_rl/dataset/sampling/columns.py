@@ -29,14 +29,8 @@ COLUMNS: dict[str, Column] = {}
 
 # Arrays of every batch in the graph.
 STANDARD = (
-  'state',
-  'action',
-  'reward',
-  'next_state',
-  'next_action',
-  'next_reward',
-  'terminal',
-  'indices',
+  *('state', 'action', 'reward', 'next_state', 'next_action'),
+  *('next_reward', 'terminal', 'indices'),
 )
 
 

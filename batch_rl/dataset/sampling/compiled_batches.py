@@ -166,6 +166,8 @@ class CompiledBatches:
 
   def _make(self, kernel, rows, batches, frames, draw=None):
     store, stack_size = self._store, self._stack_size
+    # The function would be compiled again for another layout.
+    rows = np.require(rows, np.int64, ['C', 'W'])
     # Compiled code stacks bytes only.
     is_stacked = frames == 'stacks' and store.frame_dtype.itemsize == 1
     tables = store.frame_tables

@@ -111,11 +111,7 @@ class Reader:
     else:
       store.wait()  # Then all damage is known.
     self._store = store
-    all_trajectories = subsets.trajectories(store)
-    damaged = subsets.damaged_rows(
-      store, all_trajectories.begin, all_trajectories.stop
-    )
-    chosen = all_trajectories.only(np.flatnonzero(damaged == 0))
+    chosen = all_trajectories = subsets.trajectories(store)
     if subset:
       chosen = subsets.select(chosen, subset)
       selected = chosen.selected
@@ -126,6 +122,8 @@ class Reader:
         raise ValueError(
           f'The subset {subset!r} splits trajectories; choose complete ones.'
         )
+    damaged = subsets.damaged_rows(store, chosen.begin, chosen.stop)
+    chosen = chosen.only(np.flatnonzero(damaged == 0))
     selected = chosen.selected
     if not len(selected):
       raise ValueError(f'{run.directory} has no episode.')

@@ -77,9 +77,7 @@ class RowSampler:
     self.trajectories = subsets.trajectories(store)
     self.trajectory_stops = self.trajectories.stop
     if subset:
-      self.trajectories = subsets.select(
-        subsets.without_lost(store, self.trajectories), subset
-      )
+      self.trajectories = subsets.select(self.trajectories, subset)
     self._rules = rules | {'weighting': weighting, 'temperature': temperature}
     self._compiled = compiled
     self._lock = threading.Lock()

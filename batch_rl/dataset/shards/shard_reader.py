@@ -17,6 +17,7 @@ could otherwise claim gigabytes. An error is one line that names the file.
 
 import contextlib
 import dataclasses
+import errno
 import math
 import os
 import re
@@ -323,5 +324,6 @@ def _open(path: str, digest: Any = None) -> Any:
   try:
     file = open(path, 'rb')
   except OSError as error:
-    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+    kind = ValueError if error.errno == errno.ENOENT else ReadError
+    raise kind(f'{path} cannot be read: {error.strerror}.') from error
   return file if digest is None else files.HashedFile(file, digest)

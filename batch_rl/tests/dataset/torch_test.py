@@ -79,6 +79,12 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
     loaded.dataset.state_dict()
   loaded.dataset.load_state_dict({'next_batch': 7})
   assert numbers(source, loaded) == [7, 8, 9]
+  kept = torch.utils.data.DataLoader(
+    loaded.dataset, None, num_workers=2, persistent_workers=True
+  )
+  for first in 10, 33:
+    loaded.dataset.load_state_dict({'next_batch': first})
+    assert numbers(source, kept) == [*range(first, first - first % 5 + 5)]
 
 
 def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811

@@ -10,7 +10,6 @@ from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.checks.run_files import compute, save
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
 @hypothesis.given(
   lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12),
   capacity=st.integers(8, 60),

@@ -94,7 +94,6 @@ def fuzzed_run(tmp_path_factory):
 
 @hypothesis.settings(
   max_examples=40,
-  deadline=None,
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(data=st.data(), value=VALUES)

@@ -101,7 +101,7 @@ def test_repeated_transitions_in_episodes_of_other_lengths_differ():
   assert not result.same and result.equal == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.booleans())
 def test_any_edits_are_counted(data, with_frames):
   lengths = data.draw(st.lists(st.integers(10, 90), min_size=2, max_size=7))

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_rl.dataset.comparison import hashed_rows
@@ -27,7 +27,6 @@ def transition_hashes(episodes):
   return hashes
 
 
-@settings(max_examples=30, deadline=None)
 @given(
   st.lists(st.integers(1, 12), min_size=1, max_size=8),
   st.integers(0, 3),

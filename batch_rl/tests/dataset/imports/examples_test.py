@@ -36,7 +36,7 @@ def assert_same(found, data):
       np.testing.assert_array_equal(found[name], np.array(values, dtype))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(FEATURES, st.data())
 def test_messages_are_read_as_by_tensorflow_or_refused(values, draw):
   data = unplugged_files.serialize(values)

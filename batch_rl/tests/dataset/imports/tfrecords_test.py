@@ -117,7 +117,7 @@ def test_damage_is_one_line_that_names_the_file(tmp_path, content, message):
   assert peak < 1.1 * tfrecords.MAX_RECORD_BYTES
 
 
-@settings(max_examples=130, deadline=None)
+@settings(max_examples=130)
 @given(st.data(), st.booleans(), st.booleans())
 def test_no_damage_passes(tmp_path_factory, draw, zipped, cut):
   """A byte is changed, or the file ends early."""

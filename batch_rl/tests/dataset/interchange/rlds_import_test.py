@@ -76,6 +76,7 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
     },
   )
   target = tmp_path / 'store'
+  assert run('import', source, target, '--checkpoints=9-11')[0] == 2  # no 11
   # A range of checkpoints; the others may come later.
   import_json(source, target, '--checkpoints=9-10')
   runs.assert_same(
@@ -208,7 +209,7 @@ def dataset(tmp_path_factory):
     ('nameless', [], ['it has no name']),
     ('outside', [], ["'../../x'"]),
     ('unnamed', [], ['--game']),
-    ('good', ['--checkpoints=3'], ['train']),
+    ('good', ['--checkpoints=3'], ['has no checkpoint 3; ', 'train']),
   ],
 )
 def test_a_mistake_is_one_line(dataset, tmp_path, run, name, options, messages):

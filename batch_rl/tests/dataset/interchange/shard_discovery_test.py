@@ -39,6 +39,7 @@ NAMES = {
   'a folder for each shard': lambda n, s: (
     f'Pong/1/shard-{s}/{shard_files.file_name(n, s)}'
   ),
+  'padded numbers': lambda n, s: f'ckpt1_{s:02}/{shard_files.file_name(n, s)}',
   'a prefix with another number': renamed('', '', 'run7-'),
 }
 

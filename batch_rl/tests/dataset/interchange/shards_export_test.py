@@ -40,7 +40,6 @@ def assert_same_copies(a, b):
 KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(
   kinds=st.lists(
     st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),

@@ -48,7 +48,7 @@ BOUNDS = st.integers(1, 100) | st.sampled_from(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=100)
 @given(
   key=st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=2),
   number=st.integers(0, 2**62),

@@ -34,7 +34,6 @@ def tiny_episodes(lengths):
   ]
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(
   kinds=st.lists(
     st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),

@@ -72,7 +72,7 @@ def more_length(count):
   return b'\xff' * ((count - 15) // 255) + bytes([(count - 15) % 255])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(written_blocks(), st.data())
 def test_written_blocks_are_decoded(written, data):
   dictionary, block, content = written

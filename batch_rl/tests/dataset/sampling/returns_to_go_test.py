@@ -18,7 +18,6 @@ def slow(reward, stops, gamma):
   return sums, stop_of
 
 
-@hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(
   lengths=st.lists(
     st.integers(1, 10) | st.integers(60, 70) | st.just(200),

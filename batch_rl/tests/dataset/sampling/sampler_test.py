@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
@@ -81,7 +81,6 @@ def assert_draws(sampler, run, present, kept=None):
   np.testing.assert_array_equal(every[sampler.is_valid(every)], valid)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 30), min_size=1, max_size=10),
   capacity=st.integers(6, 50),
@@ -120,7 +119,6 @@ def reveals_its_padding(run, suffix, logged_with):
   return any(run.rows[row + logged_with - 1].frame for row in first_rows)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 20), min_size=2, max_size=16),
   capacity=st.integers(6, 50),

@@ -100,7 +100,6 @@ def assert_is_as_expected(sampler, run, present, selected=None):
   assert np.shares_memory(states, batch.frames)
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(
   lengths=st.lists(st.integers(1, 20), min_size=1, max_size=9),
   capacity=st.integers(6, 50),

@@ -99,7 +99,7 @@ def test_other_data_has_another_hash(known_run, opened, tmp_path, column):
   assert hash_of(some) != hash_of(opened)
 
 
-def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
+def test_subsets_are_the_same_if_frames_are_damaged(tmp_path, monkeypatch):
   """Two of the six trajectories are within shard 1, and others reach into it."""
   shards.write_run(tmp_path, [30, 25, 5, 6, 60, 33], capacity=50)
   whole = open_store(tmp_path)
@@ -107,8 +107,10 @@ def test_subsets_are_of_trajectories_that_can_be_drawn(tmp_path, monkeypatch):
   packed = open_store(tmp_path, skip_damaged=True)
   assert packed.damaged == {1}
   assert sampler.Sampler(whole, 4).num_trajectories == 6
-  assert sampler.Sampler(packed, 4).num_trajectories == 4
+  assert sampler.Sampler(packed, 4).num_trajectories == 4  # drawn from
   for half in ('best_trajectories(0.5)', 'worst_trajectories(0.5)'):
     chosen = sampler.Sampler(packed, 4, subset=half)
-    assert chosen.num_trajectories == 2 and chosen.num_transitions
+    intact = sampler.Sampler(whole, 4, subset=half)
+    assert [*chosen.trajectories.selected] == [*intact.trajectories.selected]
+    assert 0 < chosen.num_transitions < intact.num_transitions
     assert sequences.SequenceSampler(packed, 3, subset=half).num_steps

@@ -108,7 +108,7 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(run=runs, chain=st.lists(parts, min_size=1, max_size=4), data=st.data())
 def test_chained_subsets_agree_with_brute_force(run, chain, data):
   """Subsets of shards and of transitions may come before or after the others."""
@@ -160,28 +160,17 @@ def test_random_trajectories_are_uniform_and_depend_on_the_seed():
 @pytest.mark.parametrize(
   'text',
   [
-    '',
-    'random_trajectories',
-    'random_trajectories()',
-    'random_trajectories(0.1, data=3)',
-    'random_trajectories("0.1")',
-    'random_trajectories(True)',
-    'random_trajectories(*[0.1])',
+    *('', 'random_trajectories', 'random_trajectories()', 'select(0.1)'),
+    *('random_trajectories(0.1, data=3)', 'random_trajectories("0.1")'),
+    *('random_trajectories(True)', 'random_trajectories(*[0.1])'),
     'random_trajectories(**{"fraction": 0.1})',
     'random_trajectories(0.1) and shards(0)',
     'shards(0) & (shards(0) & shards(0))',
-    'shards(0) & 3',
-    'select(0.1)',
+    *('shards(0) & 3', 'shards(0)\nshards(0)', 'shards(x)', 'shards(0)\x00'),
     'np.random(0.1)',
-    'shards(0)\nshards(0)',
-    'shards(x)',
-    'shards(0)\x00',
     # Numbers out of their range.
-    'first_transitions(2.5)',
-    'first_transitions(1e999)',
-    'best_trajectories(0)',
-    'worst_trajectories(1.01)',
-    'shards(None)',
+    *('first_transitions(2.5)', 'first_transitions(1e999)', 'shards(None)'),
+    *('best_trajectories(0)', 'worst_trajectories(1.01)'),
     # Other types than text: gin passes a number for `subset = 0.1`.
     0.1,
     # Code, which is never evaluated.

@@ -15,7 +15,7 @@ from batch_rl.dataset.shards import manifests, replay_log, shard_writer
 from batch_rl.tests import shards
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
   lengths=st.lists(st.integers(1, 30), min_size=2, max_size=12),
   capacity=st.integers(9, 60),

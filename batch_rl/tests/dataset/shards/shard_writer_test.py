@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import batch_rl.agents  # noqa: F401  (prepares the process for Dopamine)
@@ -14,7 +14,6 @@ from batch_rl.dataset.shards import shard_files, shard_reader, shard_writer
 from batch_rl.tests import shards
 
 
-@settings(max_examples=30, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12),
   capacity=st.integers(9, 60),

@@ -67,7 +67,7 @@ REFERENCES = [
 ]
 
 
-@hypothesis.settings(deadline=None, max_examples=60)
+@hypothesis.settings(max_examples=60)
 @hypothesis.given(
   strategies.lists(
     strategies.tuples(

@@ -16,7 +16,7 @@ REWARDS = st.sampled_from(
 BYTES = st.integers(0, 127)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(ring=packing.RINGS, is_small=st.booleans(), data=st.data())
 def test_columns_equal_the_files_without_stale_rows(
   tmp_path_factory, ring, is_small, data

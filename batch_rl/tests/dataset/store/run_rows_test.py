@@ -15,7 +15,7 @@ from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
   lengths=st.lists(st.integers(1, 40), min_size=1, max_size=8),
   capacity=st.integers(6, 60),
@@ -72,7 +72,7 @@ def test_a_limit_may_leave_no_row_of_a_shard(tmp_path):
   assert opened.add_count(max(run.suffixes)) == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
   ends=st.lists(
     st.sampled_from(['no', 'no', 'terminal', 'truncated']),

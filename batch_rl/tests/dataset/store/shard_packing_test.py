@@ -12,7 +12,7 @@ from batch_rl.dataset.store import packed_columns, packed_shard, shard_packing
 from batch_rl.tests.dataset.store import packing
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
   ring=packing.RINGS,
   chunk=st.integers(1, 400),
@@ -78,7 +78,7 @@ def test_packed_frames_equal_the_files(
   ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(ring=packing.RINGS, data=st.data())
 def test_padding_is_detected(tmp_path_factory, pool, ring, data):
   """At most three rows count, since games may begin with black screens."""

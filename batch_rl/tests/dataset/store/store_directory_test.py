@@ -71,7 +71,7 @@ def intact(tmp_path_factory):
   return directory, made, made.windows(np.arange(made.rows), 5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
   name=st.sampled_from(
     [*['shard-1.bin'] * 3, 'shard-1.json', 'store.json', 'dictionary']

@@ -16,7 +16,7 @@ from batch_rl.tests.dataset.fetch import fetched_files
 from batch_rl.tests.dataset.store import stores
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
   lengths=st.lists(st.integers(1, 40), min_size=1, max_size=10),
   capacity=st.integers(6, 60),

@@ -25,10 +25,8 @@ def test_names_and_counts_are_those_of_tfds():
 @pytest.mark.parametrize(
   'name',
   [
-    'run_1-00050-of-00050',
-    'run_1-0001-of-0050',
-    'run_1-00001-of-00050\n',
-    'run_１-00001-of-00050',
+    *('run_1-00050-of-00050', 'run_1-0001-of-0050'),
+    *('run_1-00001-of-00050\n', 'run_１-00001-of-00050'),
   ],
 )
 def test_other_names(name):
