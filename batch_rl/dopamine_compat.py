@@ -24,7 +24,6 @@ import contextlib
 import functools
 import importlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import io
 import logging
@@ -192,11 +191,9 @@ def _use_our_atari():
 
   Stands in for OpenAI Baselines, which only Dopamine's PPO uses.
   """
-  if importlib.util.find_spec('baselines') is None:
-    for name in ('', '.common', '.common.atari_wrappers'):
-      spec = importlib.machinery.ModuleSpec(f'baselines{name}', None)
-      sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-  yield
+  wrappers = _Deferred('baselines.common.atari_wrappers')
+  with _defer(['baselines.common'], atari_wrappers=wrappers):
+    yield
   from batch_rl.atari import environment
 
   atari_lib: Any = sys.modules['dopamine.discrete_domains.atari_lib']

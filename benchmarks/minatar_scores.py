@@ -91,7 +91,7 @@ def online_scores(directory: str) -> list[Score]:
     try:
       run = run_results.read_run(path)
     except run_results.NoResultsError as error:
-      unread.append((path, str(error)))
+      unread.append((path, error.reason))
       continue
     if run.agent == _ONLINE_DQN and games.is_minatar(run.game):
       if run.is_finished:

@@ -133,13 +133,19 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     Args:
       name: Name for `network_outputs`, and scope of the variables.
       create: Function `(name=...)` that makes a Keras model or layer.
-      target: Whether it has a target copy, synchronised with the online network's.
-      on_features: Whether its inputs are `features`, rather than states.
-      on_torso: Whether its inputs are `torso`, rather than states.
+      target: Whether it has a target copy, synchronised when the online network's is.
+      on_features: Whether it reads `features` instead of the states.
+      on_torso: Whether it reads `torso` instead of the states.
 
     Raises:
-      ValueError: If another network has the name.
+      ValueError: If another network has the name, or a target copy would not read the
+        states.
     """
+    if target and (on_features or on_torso):
+      raise ValueError(
+        f'The target copy of {name!r} would read the online network: give target=False, '
+        'or let the network read the states.'
+      )
     if name in self.networks:
       raise ValueError(
         f'{type(self).__name__} has two networks {name!r}: give each its own name.'

@@ -26,17 +26,12 @@ from batch_rl.utils import programs
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
 CONFIG = 'batch_rl/fixed_replay/configs/fqe.gin'
-# Parameters of a run's agent that its evaluation has, too.
+# Agent parameters that an evaluation takes over from the run.
 _SHARED = (
-  'network',
-  'observation_shape',
-  'observation_dtype',
-  'stack_size',
-  'gamma',
-  'replay_suffix',
-  'tf_device',
+  *('network', 'observation_shape', 'observation_dtype', 'stack_size'),
+  *('gamma', 'replay_suffix', 'tf_device'),
 )
-# Bindings of a run, by the last part of their class's name, that it does not have.
+# Configurables whose bindings an evaluation does not take over.
 _DROPPED = ('create_offline_agent', 'run_seed', 'PolicyOfRun')
 
 
@@ -173,6 +168,7 @@ class FittedQ:
         self._dtype.name,
       ),
       evaluation_steps=0,
+      accept_changes=True,  # Only paths can differ: the name has a hash of the rest.
     )
 
   def _digest(self, policy: frozen_policy.FrozenPolicy) -> str:

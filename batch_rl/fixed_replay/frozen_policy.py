@@ -118,7 +118,7 @@ class FrozenPolicy:
         f'{type(agent).__name__} has {text.format(*own)}: choose a run with the same '
         'environment, observation_shape and stack_size.'
       )
-    agent.frozen_policies[self.base_dir] = self.identity
+    agent.frozen_policies[f'{self.base_dir}, {self._chosen}'] = self.identity
     return self.outputs(states, seed)
 
   def outputs(

@@ -6,13 +6,11 @@ The data of the run are not needed, and may be gone.
 import contextlib
 import math
 import os
-import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
-from absl import logging
 
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import checkpoints, evaluations, gin_files, run_record
@@ -161,7 +159,9 @@ def load_functions(
   # All modules are imported first, so that gin knows their classes.
   create = function_records.load(record['create_agent'])
   create_environment = None
-  if 'create_environment_fn' not in record['gin_config']:
+  # Another runner's binding is in the record as that function.
+  setting = 'FixedReplayRunner.create_environment_fn'
+  if setting not in record['gin_config']:
     create_environment = function_records.load(record['create_environment'])
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:
@@ -169,8 +169,7 @@ def load_functions(
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
   # Another version may have accepted values that the check refuses now.
-  lines = [*filter(_is_known, record['gin_config'].split('\n'))]
-  recorded = gin_files.read([], lines)
+  recorded = gin_files.read([], [record['gin_config']])
   statements = gin_files.apply(recorded, lock=False, check=False)
   given = gin_files.read([], gin_bindings)
   statements += gin_files.apply(given, lock=False)
@@ -184,15 +183,6 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
-
-
-def _is_known(line: str) -> bool:
-  """Returns whether a recorded line binds no parameter of earlier versions only."""
-  removed = 'mixed_precision|start_early|deterministic|devices|acting_seed'
-  is_removed = re.match(rf'[\w./]+\.({removed}) = ', line)
-  if is_removed:
-    logging.warning('The recorded %s has no effect any more.', line)
-  return not is_removed
 
 
 @contextlib.contextmanager

@@ -87,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     '--normaliser',
     choices=('dqn', 'human', 'gamer'),
     default='dqn',
-    help='normaliser of the plots; tables have dqn and human, too (default: '
-    '%(default)s, as in the paper; gamer: as in Decision Transformer)',
+    help='normaliser of the plots and the first sentence; tables also have dqn and human '
+    '(default: %(default)s, as in the paper; gamer: as in Decision Transformer)',
   )
   return parser
 
@@ -102,14 +102,14 @@ def write_report(options: argparse.Namespace) -> None:
   _check(options)
   results, unread = _read(options)
   every = comparison.compare(results, options.iterations)
-  compared = every.only(
-    options.agents, _games(options.games, every.games_with_curves)
-  )
+  games = every.methods and _games(options.games, every.games_with_curves)
+  in_games = every.only('', games)
+  compared = in_games.only(options.agents, [])
   excluded = sorted([*unread, *compared.excluded])
-  if every.methods and not compared.methods:
+  if in_games.methods and not compared.methods:
     raise ValueError(
       f'--agents={options.agents}: there is no such method, only '
-      f'{", ".join(every.methods)}.'
+      f'{", ".join(in_games.methods)}.'
     )
   if not compared.methods:
     reasons = '; '.join(f'{path}: {why}' for path, why in excluded[:4])
@@ -248,7 +248,7 @@ def _read(
         run_results.read_run(directory, *(names[given[-1]] if given else ()))
       )
     except run_results.NoResultsError as error:
-      unread.append((directory, str(error)))
+      unread.append((directory, error.reason))
   for path in names.keys() - used:
     raise ValueError(f'--name={path}=...: there is no run in this directory.')
   if not results and not unread:

@@ -142,15 +142,21 @@ def _drop_duplicates(
   for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
     before = kept.setdefault(_identity(run), run)
     if before is not run:
-      reason = f'it repeats {before.directory}: same settings and seed'
+      reason = (
+        f'it repeats {before.directory}: same run, or same settings and seed'
+      )
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
 
 
 def _identity(run: RunResults) -> tuple:
   """Returns what is equal in a run and its copies, continued or not."""
-  if not run.seed:  # A Dopamine log; its copies have the same returns.
-    return run.agent, run.game, run.returns.tobytes()
+  if not run.seed:
+    if run_id := run.provenance.get('run_id'):
+      return (run_id,)
+    # A Dopamine log. Its copies have the same returns, but so have runs that never score.
+    is_flat = len({*run.returns.tolist()}) == 1
+    return run.agent, run.game, is_flat and run.directory, run.returns.tobytes()
   return (
     run.agent,
     run.game,

@@ -30,8 +30,8 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
     first = ' and '.join(wins.index[wins == wins.max()])
     return (
       f'Highest mean return: {first}, in {wins.max()} of {len(means)} games.',
-      'There are no aggregates of final scores: the methods share no game with a '
-      'reference score.',
+      'There are no aggregates of final scores by the chosen normaliser: the methods '
+      'share no game with such a reference score.',
     )
   is_dqn = summary.normaliser.startswith('dqn')
   swapped = ', or the reverse where that is the worse one' if is_dqn else ''

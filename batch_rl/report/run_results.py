@@ -36,7 +36,7 @@ class RunResults:
     returns: Mean unclipped return of each evaluation, float (iterations,).
     episodes: Number of episodes of each evaluation, int (iterations,); 0 if unknown.
     planned: Configured number of iterations; None if unknown.
-    seed: Seed as text; '' if unknown.
+    seed: Seed as text; '' if unknown or the run is unseeded.
     data: Run of the dataset, e.g. `Pong/1`; '' for online training.
     config: Gin bindings that define the method, `{name: value}`.
     protocol: Conditions of data and evaluation, `{name: value}`, '?' if unknown. Runs
@@ -103,7 +103,11 @@ Excluded = tuple[str, str]  # Directory and reason.
 
 
 class NoResultsError(ValueError):
-  """A directory without usable results. The message gives the reason."""
+  """A directory without usable results, for a `reason`."""
+
+  def __init__(self, directory: str, reason: str):
+    super().__init__(f'{directory}: {reason}')
+    self.reason = reason
 
 
 def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
@@ -165,17 +169,19 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
   try:
     return _read_run(directory, agent, game)
   except OSError as error:
-    raise NoResultsError(f'it cannot be read: {files.reason(error)}') from error
+    reason = f'it cannot be read: {files.reason(error)}'
+    raise NoResultsError(directory, reason) from error
   except ValueError as error:
-    raise NoResultsError(str(error)) from error
+    raise NoResultsError(directory, str(error)) from error
   except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
     # The files have an unexpected structure.
-    raise NoResultsError(
-      f'it is damaged ({type(error).__name__}: {error})'
-    ) from error
+    reason = f'it is damaged ({type(error).__name__}: {error})'
+    raise NoResultsError(directory, reason) from error
 
 
 def _read_run(directory: str, agent: str, game: str) -> RunResults:
+  if not files.names_in(directory):
+    raise ValueError('there is no such directory, or nothing is in it')
   record = _without_nulls(run_record.read(directory))
   data, environment, versions = (
     _without_nulls(record.get(name))
@@ -192,7 +198,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   }
   for kind, name in named.items():
     if not name:
-      raise NoResultsError(
+      raise ValueError(
         f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
@@ -278,16 +284,16 @@ def _curves(
   Each array has the iterations from 0 to the last.
   """
   if not evaluations:
-    raise NoResultsError('it has no evaluations yet')
+    raise ValueError('it has no evaluations yet')
   numbers = range(len(evaluations))
   if missing := sorted(set(numbers) - set(evaluations)):
-    raise NoResultsError(f'it lacks the evaluation of iteration {missing[0]}')
+    raise ValueError(f'it lacks the evaluation of iteration {missing[0]}')
   means, counts, diagnostics = zip(
     *(evaluations[i] for i in numbers), strict=True
   )
   returns = np.array(means, float)
   if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
-    raise NoResultsError(f'the return of iteration {wrong[0]} is not finite')
+    raise ValueError(f'the return of iteration {wrong[0]} is not finite')
   names = dict.fromkeys(name for found in diagnostics for name in found)
   curves = {
     name: np.array([found.get(name) for found in diagnostics], float)

@@ -152,17 +152,13 @@ def name(environment: Any) -> str:
   That is its attribute `name`, or the id of its Gymnasium environment, or the name of
   its class.
   """
-  inner = _unwrapped(environment)
+  inner = getattr(environment, 'environment', environment)
+  inner = getattr(inner, 'unwrapped', inner)
   for part in (environment, inner):
     if isinstance(given := getattr(part, 'name', None), str):
       return given
   spec = getattr(inner, 'spec', None)
   return getattr(spec, 'id', None) or type(inner).__name__
-
-
-def _unwrapped(environment):
-  inner = getattr(environment, 'environment', environment)
-  return getattr(inner, 'unwrapped', inner)
 
 
 def describe(environment: Any) -> dict[str, Any]:

@@ -134,9 +134,10 @@ def put_aside(base_dir: str, first: int) -> None:
     base_dir: Directory of the run.
     first: Next iteration of the run.
   """
-  for number in _numbers(base_dir):
-    if number >= first:
-      path = _path(base_dir, number)
+  for name in files.names_in(os.path.join(base_dir, DIRECTORY)):
+    match = re.fullmatch(r'((?:evaluate-)?(\d+))\.json', name)
+    if match and int(match[2]) >= first:
+      path = _path(base_dir, match[1])
       files.rename(path, f'{path}.before')
 
 

@@ -25,14 +25,8 @@ from batch_rl.utils import files, json_schema, locks, programs
 FILE_NAME = 'run.json'
 LOCK = '.lock'
 _PACKAGES = (
-  'dopamine-rl',
-  'tensorflow',
-  'tf_keras',
-  'numpy',
-  'ale-py',
-  'opencv-python',
-  'gin-config',
-)
+  'dopamine-rl tensorflow tf_keras numpy ale-py opencv-python gin-config'
+).split()
 _FUNCTION = {'name': json_schema.Required(str), 'args': list, 'kwargs': dict}
 # The entries that this package reads; see `json_schema`.
 _SCHEMA = {

@@ -42,9 +42,9 @@ class RecordedRunner(run_experiment.Runner):
       and convolutions to TF32, with a mantissa of 10 bits instead of 23. It holds for
       the whole process. The default is float32, as in the papers, whereas TensorFlow's
       is TF32. Other devices always compute in float32.
-    intra_op_threads: Number of threads of one TensorFlow operation, for the process. One
-      is best for small networks, and results do not depend on the number of processors.
-      None leaves it to TensorFlow: `TF_NUM_INTRAOP_THREADS`, or one a processor.
+    intra_op_threads: Number of threads of one TensorFlow operation. The first session of
+      a process decides. One is best for small networks, and results do not depend on the
+      number of processors then. None is `TF_NUM_INTRAOP_THREADS`, or one a processor.
     loggers: Loggers of TensorBoard's scalars: 'wandb', 'mlflow', or a class of the user
       as 'my_module.MyLogger' with the methods of `loggers.process.WandbLogger`.
     **kwargs: Arguments of Dopamine's `Runner`.
@@ -73,7 +73,9 @@ class RecordedRunner(run_experiment.Runner):
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])
     self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
-    if intra_op_threads is not None:  # Dopamine's runner makes the session's options.
+    if (
+      intra_op_threads is not None
+    ):  # Dopamine's runner makes the session's options.
       os.environ['TF_NUM_INTRAOP_THREADS'] = str(intra_op_threads)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(

@@ -58,7 +58,11 @@ def _parser():
     help="games, e.g. Pong MinAtar/Breakout, or 'all' for the 60 of the dataset",
   )
   add('--runs', help='runs of the dataset, e.g. 1-5')
-  add('--agents', nargs='+', help="gin files, or names of the package's agents")
+  add(
+    '--agents',
+    nargs='+',
+    help="agents of the file, gin files, or names of the package's",
+  )
   add('--seeds', help='seeds, e.g. 1-3')
   add('--gin_bindings', nargs='+', help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')

@@ -148,14 +148,17 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   Args:
     path: Path of a YAML file, or None.
     given: Settings from the command line, which override the file. None means that a
-      setting was not given.
+      setting was not given. Agents of the file keep their own settings.
 
   Raises:
     ValueError: If a setting is unknown, missing or invalid.
   """
   settings = {name: default for name, (default, _) in SETTINGS.items()}
-  for source in (_read_yaml(path), given):
+  in_file = _read_yaml(path)
+  for source in (in_file, given):
     settings |= {name: v for name, v in source.items() if v is not None}
+  if isinstance(own := in_file.get('agents'), dict) and given.get('agents'):
+    settings['agents'] = {name: own.get(name) for name in given['agents']}
   _check(settings)
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)

@@ -9,6 +9,7 @@ import threading
 import time
 
 import gin
+import hypothesis
 import pytest
 
 # Workers (`-n`), and the programs that tests start, share the processors: more
@@ -22,6 +23,9 @@ os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 # Imports and graphs make many objects that stay: to look for garbage among them as
 # often as by default takes 3% of the time.
 gc.set_threshold(10_000, 50)
+
+hypothesis.settings.register_profile('ours', max_examples=30, deadline=None)
+hypothesis.settings.load_profile('ours')
 
 
 def pytest_collection_modifyitems(items):

@@ -20,10 +20,8 @@ from batch_rl.report import run_results
 from batch_rl.tests import cartpole, learning_test, programs, shards, user_code
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
-SHORT = (
-  'FixedReplayRunner.num_iterations = 1',
-  'FixedReplayRunner.training_steps = 80',
-  'FixedReplayRunner.evaluation_steps = 40',
+SHORT = programs.of_runner(
+  num_iterations=1, training_steps=80, evaluation_steps=40
 )
 
 

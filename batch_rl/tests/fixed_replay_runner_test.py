@@ -25,16 +25,13 @@ from batch_rl.tests import programs, results
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [
-  'FixedReplayRunner.training_steps = 40',
-  'FixedReplayRunner.evaluation_steps = 10',
+  *programs.of_runner(training_steps=40, evaluation_steps=10, probe_size=64),
   'FixedReplayRunner.max_steps_per_episode = 30',
-  'FixedReplayRunner.probe_size = 64',
   'WrappedFixedReplayBuffer.replay_file_end_index = 1',
   'WrappedFixedReplayBuffer.replay_capacity = 20000',
   'run_seed.seed = 1',
   # `configs_test` trains the networks of the paper.
-  programs.IMPORT_TINY_NETWORK,
-  'FixedReplayDQNAgent.network = @TinyNetwork',
+  *programs.TINY_DQN,
 ]
 
 

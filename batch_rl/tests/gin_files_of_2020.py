@@ -30,7 +30,8 @@ tf.train.AdamOptimizer.epsilon = 0.0003125
 _C51 = f"""{_ADAM}
 AGENT.num_atoms = 51
 AGENT.replay_scheme = 'uniform'
-create_agent.agent_name = 'rainbow'
+KIND = 'rainbow'
+create_agent.agent_name = %KIND
 import dopamine.replay_memory.prioritized_replay_buffer
 """
 

@@ -13,6 +13,7 @@ from batch_rl.runs import run_record
 
 # A gin binding that makes `TinyNetwork` known, in other processes too.
 IMPORT_TINY_NETWORK = f'import {__name__}'
+TINY_DQN = IMPORT_TINY_NETWORK, 'FixedReplayDQNAgent.network = @TinyNetwork'
 
 
 @gin.configurable
@@ -27,6 +28,11 @@ class TinyNetwork(tf.keras.Model):
   def call(self, state):
     pixels = tf.cast(state[:, ::8, ::8], tf.float32) / 255
     return atari_lib.DQNNetworkType(self.dense(self.flatten(pixels)))
+
+
+def of_runner(**settings):
+  """Returns gin bindings of the offline runner."""
+  return [f'FixedReplayRunner.{n} = {value}' for n, value in settings.items()]
 
 
 def command(program, **options):

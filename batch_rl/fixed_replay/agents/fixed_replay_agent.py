@@ -380,12 +380,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   def _check_acting_by_state(
     self, earlier: list[np.ndarray], states: np.ndarray
   ) -> None:
-    """Compares the actions in the first states together and alone.
+    """Compares the actions in the first states, which differ, together and alone.
 
     Raises:
       MistakeError: If more than a quarter differ. A few may, by rounding.
     """
-    earlier.extend(np.array(states))  # The environment may reuse its array.
+    for state in np.array(states):  # The environment may reuse its array.
+      if not any(np.array_equal(state, other) for other in earlier):
+        earlier.append(state)
     if (count := 16) > len(earlier):
       return
     first, self._unchecked = np.stack(earlier[:count]), None

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from batch_rl.fixed_replay.replay_memory import device_frames
+
 _HOST = '/cpu:0'
 _LOOP_OPERATIONS = (
   'Enter', 'Merge', 'Switch', 'Identity', 'NextIteration', 'Exit'
@@ -59,7 +61,7 @@ class UpdateLoop:
     self._synchronise = tf.function(synchronise, autograph=False)
     self._next_batch = next_batch
     self._device = device
-    self._is_on_host = _is_host(device)
+    self._is_on_host = device_frames.is_host(device)
     self._update_period = update_period
     self._target_update_period = target_update_period
     self._now = tf.timestamp if timed else lambda: tf.zeros((), tf.float64)
@@ -170,11 +172,3 @@ def _with_input(op: tf.Operation) -> str:
   if not op.device and op.type in _LOOP_OPERATIONS:
     return op.inputs[0].device
   return op.device or _HOST
-
-
-def _is_host(device: str) -> bool:
-  """Whether operations on a device run on the host, maybe for lack of another."""
-  spec = tf.DeviceSpec.from_string(device)
-  if spec.device_type in (None, 'CPU'):
-    return not spec.device_index
-  return not tf.config.list_physical_devices(spec.device_type)

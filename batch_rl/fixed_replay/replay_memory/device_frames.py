@@ -117,7 +117,7 @@ class DeviceFrames:
       return
     free += self._held
     if needed > _SHARE * free:
-      where = 'of memory' if _is_host(self._device) else f'on {self._device}'
+      where = 'of memory' if is_host(self._device) else f'on {self._device}'
       raise ValueError(
         f'frames_on_device=True needs {needed / 1e9:.3g} GB {where} for {frames:,} '
         f'frames, but of {free / 1e9:.3g} GB that are free, {_SHARE:.0%} may be used: '
@@ -186,7 +186,7 @@ class DeviceFrames:
     logging.info(
       'Replay: loading %.3g GB of frames into memory of %s.',
       self._held / 1e9,
-      'the host' if _is_host(self._device) else self._device,
+      'the host' if is_host(self._device) else self._device,
     )
     frames = self._store.frames(self._loading.rows())
     return frames.reshape(len(frames), -1).view(np.uint8)
@@ -196,15 +196,21 @@ class DeviceFrames:
     return np.True_
 
 
-def _is_host(device: str) -> bool:
-  """Whether a device is the host, maybe for lack of another."""
-  kind = tf.DeviceSpec.from_string(device).device_type
-  return kind in (None, 'CPU') or not tf.config.list_physical_devices(kind)
+def is_host(device: str) -> bool:
+  """Returns whether operations on a device run on the host, maybe for lack of another.
+
+  Args:
+    device: Name of the device. A CPU with a number is another device.
+  """
+  spec = tf.DeviceSpec.from_string(device)
+  if spec.device_type in (None, 'CPU'):
+    return not spec.device_index
+  return not tf.config.list_physical_devices(spec.device_type)
 
 
 def _free_memory(device: str) -> int | None:
   """Returns the bytes that can be loaded into a device; None if they are unknown."""
-  if _is_host(device):
+  if is_host(device):
     # Of TensorFlow's allocator that keeps freed memory (`dopamine_compat`).
     most = int(os.environ.get('TF_CPU_BFC_MEM_LIMIT_IN_MB', 1 << 16)) << 20
     return min(machine.available_memory(), most)

@@ -171,6 +171,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._stack_on_device = stack_on_device
     self._seed = seed
     self._is_first_iteration = True
+    self._first_batch = 0  # to draw of the iteration
     self._prefetcher: prefetch_lib.Prefetcher | None = None
     self.ready: list[tf.Operation] = []
     self._stack_size = stack_size
@@ -223,10 +224,13 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
 
   def _restart(self) -> None:
     """Drops the batches of the shards before other code has changed them."""
+    # A resumed iteration goes on where it was stopped.
+    first, self._first_batch = self._first_batch, 0
     self.memory.reseed_from_itself()
+    self.memory.skip(first)
     self._use_frames(self.memory)
     if self._prefetcher is not None:
-      self._prefetcher.restart()
+      self._prefetcher.restart(first)
 
   def close(self) -> None:
     """Ends the threads; no batches can be drawn afterwards."""
@@ -329,6 +333,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         shards and the batches.
       first_batch: Number of the iteration's first batch to draw.
     """
+    self._first_batch = first_batch
     seed = seeding.derive(self._seed, 'replay', iteration)
     is_first, self._is_first_iteration = self._is_first_iteration, False
     if seed is None and is_first:

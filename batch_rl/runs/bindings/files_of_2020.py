@@ -7,8 +7,6 @@ which.
 import inspect
 from collections.abc import Iterable
 
-import gin
-
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound as bound_lib
 from batch_rl.runs.bindings import gin_internals
@@ -46,7 +44,7 @@ def agent_name(
   bound = [binding for binding in bindings if binding.parameter]
   for binding in bound:
     if (binding.selector, binding.parameter) == _AGENT_NAME:
-      return gin.query_parameter('.'.join(_AGENT_NAME))
+      return bound_lib.query('.'.join(_AGENT_NAME))
   classes = [binding.configurable for binding in bound]
   names = [n for n, agent in agents.load_all().items() if agent in classes]
   return names[0] if len(names) == 1 else None

@@ -32,7 +32,7 @@ class Affects(enum.Enum):
 
   Attributes:
     RESULTS: The learnt policy. Reports compare different values as different methods.
-    PROTOCOL: Data and evaluation. Reports compare different values in separate tables.
+    PROTOCOL: Data and evaluation. Reports note different values.
     RECORDED: An entry of its own in the run's record, which is compared instead.
     REPETITION: Only whether a repeated run is equal to the bit.
     RUNNING: Length, speed and files. A resumed run may change them.
@@ -116,7 +116,10 @@ _TEXT = Setting(
   lambda value: isinstance(value, str) and bool(value.strip()),
 )
 _GAME = dataclasses.replace(_TEXT, text="a game in quotes, e.g. 'Pong'")
-_NAMES = dataclasses.replace(_LIST, text="a list, e.g. ['wandb']")
+_NAMES = Setting(
+  "a list of names in quotes, e.g. ['wandb']",
+  lambda value: _LIST.accepts(value) and {*map(type, value)} <= {str},
+)
 _TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
 _FUNCTION = Setting(
   'a class or function as @Name', lambda value: not isinstance(value, _LITERALS)
@@ -223,11 +226,7 @@ SETTINGS = {
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
   'num_atoms': _SIZE,
-  'vmin': Setting(
-    'a number from -1e+09 to 1e+09 other than 0, which Dopamine takes for None; '
-    '-1e-6 is as good',
-    lambda value: _number(-1e9, 1e9).accepts(value) and value != 0,
-  ),
+  'vmin': _number(-1e9, 1e9),
   'vmax': _number(-1e9, 1e9),
   'kappa': _number(0, 1e9),
   'num_heads': _SIZE,

@@ -301,6 +301,7 @@ def test_mistakes_of_policies_are_refused(make_agent):
   agent.epsilon_eval = 0.0
   with pytest.raises(programs.MistakeError, match='Shifted.* from 0 to 4'):
     select(agent, [0])
+  select(mixed, [0] * 20)  # Equal states tell nothing.
   message = 'Mixed takes other actions in'
   with pytest.raises(programs.MistakeError, match=message):
     select(mixed, range(20))

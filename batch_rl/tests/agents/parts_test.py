@@ -1,5 +1,6 @@
 """Parts of agents, every backup with every head, against slow NumPy versions."""
 
+import functools
 import types
 
 import numpy as np
@@ -296,6 +297,11 @@ class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
     return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
 
 
+class CopyOnFeatures(cartpole.OFFLINE_CLASSES['dqn']):
+  def build_networks(self):
+    self.add_network('v', None, target=True, on_features=True)
+
+
 class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
   head = atoms.HLGauss()
 
@@ -303,9 +309,13 @@ class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
 @pytest.mark.parametrize(
   'arguments', [{'num_atoms': 1}, {'vmin': 2.0, 'vmax': 2.0}]
 )
-def test_a_support_without_extent_is_refused(arguments):
-  with pytest.raises(ValueError, match='vmin='):
-    atoms.Categorical(**arguments)
+def test_a_support_without_extent_is_refused(make_agent, arguments):
+  for make in atoms.Categorical, functools.partial(make_agent, 'c51'):
+    with pytest.raises(ValueError, match='vmin='):
+      make(**arguments)
+  for vmin in (-1, 0):  # Dopamine refuses integers, and takes 0 for None.
+    agent = make_agent('c51', vmin=vmin)
+    assert agent._sess.run(agent._support)[0] == vmin
 
 
 def dense(*units):
@@ -384,6 +394,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
+    ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),
     ('bc', {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
     ('bc', {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),

@@ -46,7 +46,7 @@ def fill(memories, lengths, terminals, extra=()):
       memory.add(*row, *extra, episode_end=last)
 
 
-@hypothesis.settings(deadline=None)
+@hypothesis.settings(max_examples=100)
 @hypothesis.given(
   capacity=st.integers(12, 60),
   stack_size=st.integers(1, 4),
@@ -91,7 +91,6 @@ def test_extra_columns_are_sampled():
     memories[1].sample_transition_batch(2, [5])
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(
   capacity=st.integers(12, 40),
   stack_size=st.integers(1, 4),

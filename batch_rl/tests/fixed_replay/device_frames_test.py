@@ -10,7 +10,7 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.python.framework import kernels
 
@@ -37,7 +37,6 @@ Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
 MEMORY = 'WrappedFixedReplayBuffer'
 
 
-@settings(max_examples=20, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 25), min_size=3, max_size=12),
   capacity=st.integers(20, 60),
@@ -223,7 +222,7 @@ def has_gpu_kernel(op):
 )
 def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
   """Otherwise TensorFlow would take the frames back to the host."""
-  monkeypatch.setattr(device_frames, '_is_host', lambda device: False)
+  monkeypatch.setattr(device_frames, 'is_host', lambda device: False)
   monkeypatch.setattr(device_frames, '_free_memory', lambda device: None)
   ways = {**ways, 'update_horizon': 2}
   with make_replay(logs[kind], kind, **ways) as (replay, session):

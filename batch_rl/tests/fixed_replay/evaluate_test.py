@@ -28,14 +28,10 @@ def base_dir(tmp_path_factory):
     replay_dir=str(data),
     gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
     gin_bindings=[
-      'FixedReplayRunner.num_iterations=2',
-      'FixedReplayRunner.training_steps=8',
-      'FixedReplayRunner.probe_size=0',
-      'FixedReplayRunner.evaluation_steps=40',
-      'FixedReplayRunner.max_steps_per_episode=40',
-      'FixedReplayRunner.evaluation_environments=2',
-      programs.IMPORT_TINY_NETWORK,
-      'FixedReplayDQNAgent.network=@TinyNetwork',
+      *programs.of_runner(num_iterations=2, training_steps=8, probe_size=0),
+      *programs.of_runner(evaluation_steps=40, max_steps_per_episode=40),
+      *programs.of_runner(evaluation_environments=2),
+      *programs.TINY_DQN,
     ],
     seed=1,
   )
@@ -73,11 +69,12 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == 40
   assert shown.get(cv2.CAP_PROP_FRAME_WIDTH) == 320
 
-  # Evaluated alone, a checkpoint gives the same episodes.
+  # Evaluated alone, a checkpoint gives the same episodes. gin is of another runner, too.
   path.unlink()
   run, key = base_dir / 'run.json', '"gin_config": "'
-  removed = f'{key}FixedReplayDQNAgent.mixed_precision = False\\n'
-  run.write_text(run.read_text().replace(key, removed))
+  other = 'import batch_rl.baselines.run_experiment\\n'
+  other += 'LoggedRunner.create_environment_fn = @create_atari_environment\\n'
+  run.write_text(run.read_text().replace(key, key + other))
   evaluate_here(monkeypatch, checkpoints='1', **given)
   assert json.loads(path.read_text()) == contents[1]
 
@@ -92,8 +89,7 @@ def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
       [
         environments,
         'AnyAgent.epsilon_eval=0.5',
-        'FixedReplayRunner.max_steps_per_episode=7',
-        'FixedReplayRunner.evaluation_steps=14',
+        *programs.of_runner(max_steps_per_episode=7, evaluation_steps=14),
         'atari_lib.create_atari_environment.sticky_actions=False',
       ],
       None,

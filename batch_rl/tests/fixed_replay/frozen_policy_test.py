@@ -109,7 +109,7 @@ def test_a_run_with_the_policy_of_another_run(
   shutil.copytree(run, other)
   fit(base_dir, other, options)
   record = json.loads((base_dir / 'run.json').read_text())
-  identity = record['frozen_policies'][str(other)]
+  identity = record['frozen_policies'][f'{other}, last']
   run_id = json.loads((other / 'run.json').read_text())['run_id']
   assert identity['run_id'] == run_id and identity['iteration'] == 1
   assert names_in(base_dir) == names_in(other)
@@ -134,7 +134,7 @@ def test_targets_are_means_over_the_policy_within_limits(run, log_dir):
   gin.clear_config()  # of the run
   backup = frozen_policy.PolicyOfRun(str(run[0]), returns=(0.9, 0.95))
   agent = cartpole.build_offline_agent('dqn', log_dir, backup=backup, gamma=0.5)
-  assert agent.frozen_policies == {str(run[0]): backup.policy.identity}
+  assert [*agent.frozen_policies.values()] == [backup.policy.identity]
   with agent._sess.graph.as_default():
     batch = agent._replay_batch()
     found = agent._sess.run(
@@ -178,12 +178,13 @@ def test_an_agent_that_acts_by_the_policy_loads_it_when_it_is_used(run):
   with tf.Graph().as_default():
     states = tf.constant(STATES)
     assert policy(agent, states).probabilities.shape[1] == 2
-    assert agent.frozen_policies[str(run[0])]['iteration'] == 1
+    assert [*agent.frozen_policies] == [f'{run[0]}, last']
     with pytest.raises(ValueError, match='/missing has no checkpoints'):
       missing(agent, states)
 
 
 def test_the_policy_of_a_run_leaves_gin_as_it_was(run):
+  gin.clear_config()  # of the run
   gin.parse_config('FixedReplayDQNAgent.gamma = 0.5')
   gin.finalize()
   before = gin.config_str()

@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_rl.dataset.shards import (
@@ -45,7 +45,6 @@ def transitions(run, suffix, stack_size, horizon):
   }
 
 
-@settings(max_examples=25, deadline=None)
 @given(
   lengths=st.lists(st.integers(1, 25), min_size=2, max_size=10),
   capacity=st.integers(12, 50),

@@ -182,8 +182,7 @@ def test_a_run_keeps_its_networks_and_records_what_trains(
 
   def change(binding, iterations):
     bound = [
-      f'FixedReplayRunner.num_iterations = {iterations}',
-      'FixedReplayRunner.probe_size = 0',
+      *programs.of_runner(num_iterations=iterations, probe_size=0),
       programs.IMPORT_TINY_NETWORK,
       binding,
     ]

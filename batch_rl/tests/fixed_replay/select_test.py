@@ -26,8 +26,7 @@ RUNS = {
 GAMMAS = {'best': chain.GAMMA, 'middle': chain.GAMMA, 'worst': 0.3}
 # Fits the values of any policy of the chain to a hundredth.
 FAST = [
-  'FixedReplayRunner.num_iterations = 2',
-  'FixedReplayRunner.training_steps = 300',
+  *programs.of_runner(num_iterations=2, training_steps=300),
   'AnyAgent.target_update_period = 20',
   'tf.train.AdamOptimizer.learning_rate = 0.03',
 ]
@@ -45,8 +44,7 @@ def folder(tmp_path_factory):
       gin_files=['batch_rl/tests/sweep/configs/cartpole.gin'],
       gin_bindings=[
         *chain.SETTINGS,
-        'FixedReplayRunner.training_steps = 400',
-        'FixedReplayRunner.probe_size = 0',
+        *programs.of_runner(training_steps=400, probe_size=0),
         'FixedReplayDQNAgent.target_update_period = 20',
         'tf.train.AdamOptimizer.learning_rate = 0.05',
         *bindings,

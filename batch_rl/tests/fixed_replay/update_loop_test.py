@@ -72,7 +72,7 @@ def run_on_two_devices(monkeypatch, build):
   """
   new_session, device = tf.compat.v1.Session, tf.device
 
-  def session(target, config, **kwargs):
+  def session(target='', config=None, **kwargs):
     config.device_count['CPU'] = 2
     config.allow_soft_placement = False
     return new_session(target, config=config, **kwargs)

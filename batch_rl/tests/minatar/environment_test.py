@@ -59,7 +59,7 @@ def test_episodes_are_those_of_minatar(game, monkeypatch):
 
 
 @every_game
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**31 - 1), steps=st.integers(0, 300))
 def test_a_state_is_plain_data_and_resumes_to_the_bit(game, seed, steps):
   env = environment.MinAtarEnvironment(game)

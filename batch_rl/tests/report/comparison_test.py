@@ -124,22 +124,25 @@ def test_a_repeated_run_counts_once(compare):
     ([1.0, 2.0], {}),
     ([1.0], {'root': '/moved'}),
     *[([1.0, 2.0], {'seed': 5, **options}) for options in weights],
+    *[([1.0, 2.0], {'seed': None, 'data': 2})] * 2,  # unseeded
   )
-  assert [run.done for _, run in compared.runs] == [2] * 3
-  assert sorted(counts(compared.runs).values()) == [1, 2]
+  assert [run.done for _, run in compared.runs] == [2] * 5
+  assert sorted(counts(compared.runs).values()) == [2, 3]
   [(_, reason)] = compared.excluded
   assert 'repeats' in reason
 
 
 def test_logs_of_different_length_are_not_averaged(tmp_path):
   runs = []
-  for name, returns in (('a', [1.0, 2.0]), ('b', [3.0]), ('c', [1.0, 2.0])):
+  logs = {'a': [1.0, 2.0], 'b': [3.0], 'c': [1.0, 2.0], 'd': [0.0, 0.0]}
+  for name, returns in (logs | {'e': [0.0, 0.0]}).items():
     made_up_runs.write_dopamine_log(tmp_path / name, returns)
     runs.append(run_results.read_run(str(tmp_path / name), 'Rainbow', 'Pong'))
   compared = comparison.compare(runs)
-  names = [f'Rainbow [iterations={i}]' for i in (1, 2)]
-  assert counts(compared.runs) == {(name, 'Pong'): 1 for name in names}
-  assert 'repeats' in compared.excluded[0][1]  # c is a copy of a
+  names = ('Rainbow [iterations=1]', 1), ('Rainbow [iterations=2]', 3)
+  assert counts(compared.runs) == {(name, 'Pong'): n for name, n in names}
+  [(_, reason)] = compared.excluded  # c is a copy of a; d and e may not be.
+  assert 'repeats' in reason
 
 
 def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):

@@ -282,6 +282,7 @@ def test_an_environment_without_normalisers(run, tmp_path):
   code, text, out = run()
   assert code == 0 and 'CartPole' in text and 'under way: 2 of 9' in text
   assert 'Highest mean return: DQN (Nature) and bc, in 1 of 1 games.' in text
+  assert 'by the chosen normaliser: the methods share no game' in text
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,9 @@ def test_an_environment_without_normalisers(run, tmp_path):
     (['--agents=('], '--agents=('),
     (['--iterations=0'], '--iterations=0'),
     (['--name=x'], '--name=x'),
-    (['--agents=Nothing'], 'DQN (Adam)'),
+    (['--agents=Nothing'], 'only DQN (Adam), C51.'),
+    (['--games=Pong', '--agents=C51'], 'only DQN (Adam).'),
+    (['--games=Pong', '--iterations=9'], 'There are no runs to report'),
     (['--iterations=9'], '--iterations=9'),
     (['--name=/no/such=A/B'], '--name=/no/such'),
     (['--out='], 'empty name'),
@@ -299,6 +302,7 @@ def test_an_environment_without_normalisers(run, tmp_path):
 )
 def test_mistakes(run, tmp_path, arguments, message):
   made_up_runs.write(tmp_path / 'runs' / 'a', [3.0])
+  made_up_runs.write(tmp_path / 'runs' / 'b', [3.0], 'c51', game='Breakout')
   code, text, out = run(*arguments)
   assert code == 2 and message in text and text.count('\n') == 1
   assert not out.exists()

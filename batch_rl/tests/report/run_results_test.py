@@ -242,8 +242,9 @@ def test_the_record_precedes_the_given_names(tmp_path):
   run = run_results.read_run(str(path), 'Rainbow', 'Breakout')
   assert (run.agent, run.game) == ('DQN (Adam)', 'Pong')
   (path / 'evaluations' / '0.json').unlink()
-  with pytest.raises(run_results.NoResultsError, match='evaluations'):
-    run_results.read_run(str(path))
+  for wrong, reason in (path, 'it has no eval'), ('/no', 'there is no such'):
+    with pytest.raises(run_results.NoResultsError, match=f'{wrong}: {reason}'):
+      run_results.read_run(str(wrong))
 
 
 def test_find_runs(tmp_path):

@@ -127,13 +127,9 @@ def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
     gin_files='old.gin',
     seed=1,
     gin_bindings=[
-      'FixedReplayRunner.num_iterations=1',
-      'FixedReplayRunner.training_steps=8',
-      'FixedReplayRunner.evaluation_steps=10',
-      'FixedReplayRunner.max_steps_per_episode=20',
-      'FixedReplayRunner.probe_size=0',
-      programs.IMPORT_TINY_NETWORK,
-      'FixedReplayDQNAgent.network=@TinyNetwork',
+      *programs.of_runner(num_iterations=1, training_steps=8, probe_size=0),
+      *programs.of_runner(evaluation_steps=10, max_steps_per_episode=20),
+      *programs.TINY_DQN,
     ],
   )
   line = programs.command('fixed_replay.train', **options)
@@ -249,12 +245,9 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
 
 
 SHORT = [
-  'FixedReplayRunner.training_steps=8',
-  'FixedReplayRunner.evaluation_steps=0',
-  'FixedReplayRunner.probe_size=0',
+  *programs.of_runner(training_steps=8, evaluation_steps=0, probe_size=0),
   'WrappedFixedReplayBuffer.num_buffers=1',
-  programs.IMPORT_TINY_NETWORK,
-  'FixedReplayDQNAgent.network=@TinyNetwork',
+  *programs.TINY_DQN,
 ]
 
 

@@ -69,9 +69,7 @@ def test_flags_override_the_file(tmp_path):
 
 
 def test_agents_with_their_own_files_and_bindings(tmp_path):
-  sweep = read(
-    tmp_path,
-    """
+  text = """
 games: Pong
 agents:
   dqn_adam:
@@ -81,8 +79,8 @@ agents:
 gin_files: shared.gin
 gin_bindings: C.d = 2
 store_dir: null
-""",
-  )
+"""
+  sweep = read(tmp_path, text)
   here = os.getcwd()
   adam = 'batch_rl/fixed_replay/configs/dqn_adam.gin'
   small = ['batch_rl/a.gin', f'{here}/b.gin']
@@ -95,6 +93,8 @@ store_dir: null
     assert flag(cell, 'gin_files') == [*gin_files, f'{here}/shared.gin']
     # An agent's own bindings come later, so they win.
     assert flag(cell, 'gin_bindings')[:-1] == ['C.d = 2', *own]
+  [cell] = read(tmp_path, text, agents=['other']).cells
+  assert 'A.b = 2' in flag(cell, 'gin_bindings')
 
 
 def test_an_agent_of_the_user_is_found(tmp_path, own_folder):

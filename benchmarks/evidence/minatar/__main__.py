@@ -367,7 +367,9 @@ def main() -> None:
     '--own', help="your agent's parameter and three values, the usual one first"
   )
   parser.add_argument(
-    '--gin_files', nargs='+', help="those of your agent; DQN's with Adam if none"
+    '--gin_files',
+    nargs='+',
+    help="those of your agent; DQN's with Adam if none",
   )
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--dry_run', action='store_true')

@@ -137,7 +137,7 @@ def _runs(
     try:
       run = run_results.read_run(directory)
     except run_results.NoResultsError as error:
-      print(f'left out: {directory}: {error}')
+      print(f'left out: {error}')
       continue
     above = pathlib.Path(directory).relative_to(folder).parts
     # Sweeps of the search have a number each; variants of a grid have `name=value`.

@@ -53,7 +53,7 @@ def test_a_file_sets_what_the_run_uses(name, tmp_path):
   assert file.agent in bases
   assert bound_names() <= {
     *('AdamOptimizer', 'RMSPropOptimizer', 'CollectorDispatcher'),
-    *(file.agent, file.runner, memory, 'create_atari_environment'),
+    *(file.agent, file.runner, memory, 'create_atari_environment', 'macro'),
   }
   assert gin.query_parameter(f'{memory}.batch_size') == 64
   if file.memory:

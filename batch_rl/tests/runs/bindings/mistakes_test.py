@@ -80,7 +80,7 @@ def load(binding, path=CONFIG):
     (f'{GAME}.sticky_actions="False"', 'True or False'),
     ('FixedReplayBuffer.subset=0.1', 'text in quotes'),
     ('WrappedFixedReplayBuffer.stack_on_device=1', 'or None'),
-    ('RainbowAgent.vmin=0.0', 'other than 0'),
+    (f'{RUNNER}.loggers=[@Max]', 'in quotes'),
     (f'{AGENT}.terms="CQL"', 'a list'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
   ],
