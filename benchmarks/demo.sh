@@ -59,5 +59,5 @@ cat <<END
   checkpoints          $demo/online/checkpoints, $demo/rem/checkpoints
   settings, versions   $demo/online/run.json, $demo/rem/run.json
 A few thousand steps show that everything works, but do not suffice to learn Pong.
-Agents that learn, in twelve minutes and with a plot: make demo-minatar
+An agent that learns, in minutes and with a plot: the quickstart of README.md
 END

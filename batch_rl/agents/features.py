@@ -44,7 +44,7 @@ class LastCalls(NamedTuple):
 
 
 class Recorder:
-  """Calls a network, and tells the last calls of its layers.
+  """Calls a network, and returns the last calls of its layers.
 
   Args:
     network: A Keras model that has its layers as attributes.

@@ -141,8 +141,8 @@ class GymWithRomSets:
   def make(self, id: str, **kwargs: Any) -> gymnasium.Env:
     """Makes `ALE/<Game>-v5` with `make_atari`, everything else with Gymnasium.
 
-    The outermost wrapper is empty, since `atari_lib.create_atari_environment`
-    removes it. The frame cap is that of `make_atari`, not the 100,000 frames of
+    The outermost wrapper does nothing: `atari_lib.create_atari_environment` removes
+    one. The frame cap is that of `make_atari`, not the 100,000 frames of
     `atari_lib`. Environments with continuous actions come from Gymnasium.
     """
     match = re.fullmatch(r'ALE/(\w+)-v5', id)

@@ -41,7 +41,7 @@ class _Batch:
   def to(self, device: torch.device | str, non_blocking: bool = True) -> Any:
     """Returns the batch on a device; see `torch.Tensor.to`.
 
-    Copies to the host's memory are always waited for: nothing else would do so.
+    Copies to the host's memory always block, as nothing else waits for them.
     """
     non_blocking = non_blocking and torch.device(device).type != 'cpu'
     return self._map(lambda x: x.to(device, non_blocking=non_blocking))

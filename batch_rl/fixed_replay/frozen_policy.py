@@ -2,8 +2,8 @@
 
 Its weights are constants of the graph. So they are not trained, checkpoints restore none
 of them, and no name of the agent's own variables changes. TensorFlow's copy of the graph
-in a checkpoint (`.meta`) grows by their size. A run that resumes loads them again, and an
-agent that only acts does without.
+in a checkpoint (`.meta`) grows by their size. A run that resumes loads them again, an
+agent that only acts does not.
 """
 
 from typing import Any, NamedTuple

@@ -307,7 +307,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       f'evaluation return {average_return:.2f} (mean of {episodes} episodes), '
       if self._evaluation_steps
       else '',
-      # An agent with a `_build_train_op` of its own may not tell it.
+      # An agent with a `_build_train_op` of its own may not return it.
       'unknown' if np.isnan(mean_loss) else f'{mean_loss:.4g}',
       rate,
       100 * waiting,

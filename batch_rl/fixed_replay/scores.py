@@ -27,8 +27,8 @@ class LoggedStates:
 
   Attributes:
     data_hash: Hash of the data, see `subsets.hash_of`.
-    initial_rows: Rows of the first states of trajectories, int64 (m,), ascending; if
-      there are more than `NUM_STATES`, so many of them at random.
+    initial_rows: Rows of the first states of trajectories, int64 (m,), ascending: all,
+      or `NUM_STATES` of them at random.
     rewards: Lowest and highest reward.
     rows: Rows of transitions, int64 (k,): all, or `NUM_STATES` drawn uniformly.
 

@@ -58,7 +58,7 @@ class Copy:
 
   @property
   def uncertain(self) -> list[int]:
-    """Numbers of the shards that may lack their first row: a last one after a gap."""
+    """Numbers of the shards that may lack their first row: the last, after a gap."""
     store = self._store
     return [
       placement.suffix

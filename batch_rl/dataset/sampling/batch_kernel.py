@@ -260,8 +260,8 @@ def decode_block(
     dictionary_size: Size of the dictionary.
 
   Returns:
-    Whether the block has as many bytes. A match must not be its end, as in any block
-    of LZ4.
+    Whether the block has as many bytes. It must end in literals, as any block of LZ4
+    does.
   """
   end, start, stop = source + size, target, target + wanted
   gap = start - (dictionary + dictionary_size)

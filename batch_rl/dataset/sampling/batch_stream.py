@@ -86,7 +86,7 @@ class BatchStream:
     size = self.batches_per_epoch or number + 1
     epoch = state.get('epoch', number // size)
     row_sampler.check_counts(0, epoch=epoch)
-    # The position may be the end of an epoch, which every worker passes by itself.
+    # A position at the end of an epoch is valid: each worker begins the next one itself.
     if not epoch * size <= number < (epoch + 1) * size + self._part()[1]:
       raise ValueError(
         f'epoch={epoch} has no next_batch={number} if batches_per_epoch='

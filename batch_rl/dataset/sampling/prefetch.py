@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
-_STOPPED = 'The batches were dropped, by a restart or because Python exits.'
+_STOPPED = 'This batch was dropped: the prefetcher was restarted or stopped.'
 _prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 

@@ -126,7 +126,7 @@ class Sampler(row_sampler.RowSampler):
   ) -> list[Batch]:
     """Returns consecutive batches of drawn transitions.
 
-    Threads that make several batches in a call wait less for the interpreter's lock.
+    With several batches in a call, threads wait less for the interpreter's lock.
 
     Args:
       number: Number of the first batch.

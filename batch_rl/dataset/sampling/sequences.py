@@ -19,8 +19,8 @@ class SequenceBatch(NamedTuple):
   """A batch of n sequences of `length` agent steps, the earliest step first.
 
   Steps before the trajectory's or the subset's first one are padding: `mask` is False,
-  `rows` -1, and the rest zero. The frames of padding are zero too, but for those in
-  the stack of the first step.
+  `rows` -1, and the rest zero. Frames of padding are zero, too, except the earlier
+  frames of the first step's stack.
 
   Attributes:
     rows: int64 (n, length), row of each step in the run.

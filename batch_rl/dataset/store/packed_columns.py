@@ -58,7 +58,7 @@ class Columns:
   def rows(self) -> int:
     """Number of rows kept.
 
-    The ring's last row may follow the prefix: it may be the row before the
+    The prefix, and in a last shard also the ring's last row, which may precede the
     ring's first in time order (see `stitching.stitch`).
     """
     return self.prefix + (self.add_count < self.capacity and self.suffix > 0)

@@ -106,7 +106,7 @@ def write_blocks(
     dictionary: Compression dictionary of the store.
     write: Callback that receives the compressed blocks in order.
     pool: Threads to compress with.
-    level: Level of LZ4's twelve; the default is the highest that keeps up with
+    level: Compression level of LZ4, 1 to 12; the default is the highest that keeps up with
       gzip's decompression.
 
   Returns:

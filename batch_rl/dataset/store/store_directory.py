@@ -255,7 +255,7 @@ class StoreDirectory:
   # --- writing ---------------------------------------------------------------
 
   def _rewrite_sources(self, packed: packed_shard.PackedShard) -> None:
-    """Writes `sources` again, unless another process writes, or none may."""
+    """Writes `sources` again, unless another process holds the lock or none may write."""
     with contextlib.suppress(OSError, ValueError):
       if (lock := self.try_lock()) is not None:
         with lock:

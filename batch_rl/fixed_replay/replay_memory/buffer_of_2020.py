@@ -152,7 +152,7 @@ class BufferOf2020:
 
   @_num_replay_buffers.setter
   def _num_replay_buffers(self, number: int) -> None:
-    pass  # It is known.
+    pass  # It follows from `_replay_buffers`.
 
   @property
   def add_count(self) -> np.ndarray:

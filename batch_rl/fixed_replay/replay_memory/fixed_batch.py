@@ -9,7 +9,7 @@ from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.fixed_replay.replay_memory import graph_replay
 from batch_rl.utils import seeding
 
-# Number of the batch whose rows they have, which no training reaches.
+# Number of the batch whose rows they have. No training reaches it.
 _NUMBER = 2**63
 
 
