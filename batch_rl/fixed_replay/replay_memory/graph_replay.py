@@ -171,7 +171,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._stack_on_device = stack_on_device
     self._seed = seed
     self._is_first_iteration = True
-    self._first_batch = 0  # to draw of the iteration
+    self._first_batch = 0  # of the iteration, for `_restart`
     self._prefetcher: prefetch_lib.Prefetcher | None = None
     self.ready: list[tf.Operation] = []
     self._stack_size = stack_size
