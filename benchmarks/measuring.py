@@ -71,7 +71,7 @@ def continue_record(
 ) -> pathlib.Path:
   """Returns the directory of `--out`; a new one starts as a copy of `kept`."""
   out = options.out or options.work_dir / 'results'
-  if not out.exists():
+  if not out.exists() or not any(out.iterdir()):
     partial = out.with_name(f'{out.name}.tmp')
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(kept, partial)

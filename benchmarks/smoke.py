@@ -77,6 +77,9 @@ def make_sample(directory: pathlib.Path) -> pathlib.Path:
   return shards.parent
 
 
+_running: set[int] = set()  # process groups of the programs under way
+
+
 def run(command: Sequence[str], log: pathlib.Path, limit: float) -> str:
   """Runs a program; its output goes to `<log>.out` and `<log>.err`.
 
@@ -100,6 +103,7 @@ def run(command: Sequence[str], log: pathlib.Path, limit: float) -> str:
       env=environment,
       start_new_session=True,
     )
+    _running.add(process.pid)
     try:
       code = process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -108,6 +112,7 @@ def run(command: Sequence[str], log: pathlib.Path, limit: float) -> str:
       if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+      _running.discard(process.pid)
   printed, said = out.read_text(), errors.read_text()
   if code:
     *_, last = re.findall(r'\S.*', f'{printed}\n{said}') or ['']
@@ -156,20 +161,26 @@ def main() -> int:
     result = run(command, directory, options.limit)
     with lock:
       before, changes = changes, tracked_changes()
-    if changes != before:
-      result = (
-        'it, or one beside it, changed a file that git tracks: see git diff'
-      )
+      if changes != before:
+        result = (
+          'this program, or one that ran at the same time, changed a tracked file: see '
+          'git diff'
+        )
     return name, time.monotonic() - start, result
 
   began, failed = time.monotonic(), 0
   names = options.only or found
-  with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+  pool = concurrent.futures.ThreadPoolExecutor(options.at_once)
+  try:
     futures = [pool.submit(check, name) for name in names]
     for future in concurrent.futures.as_completed(futures):
       name, seconds, result = future.result()
       failed += result != 'ok' and not result.startswith('left out')
       print(f'{name:27} {seconds:5.1f} s  {result}', flush=True)
+  finally:  # Ctrl-C reaches neither the programs nor the pool.
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in [*_running]:
+      os.killpg(process, signal.SIGKILL)
   print(
     f'{len(names)} programs, {failed} failed, {time.monotonic() - began:.0f} s'
   )

@@ -1,15 +1,13 @@
 """The table of `benchmarks.gpu`: its rows, failures, and a plan of known parameters."""
 
 import sys
-from unittest import mock
 
 import gin
 import pytest
 
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import settings
-from batch_rl.tests import programs, shards
-from benchmarks import gpu, gpu_updates
+from benchmarks import gpu
 
 ANSWERS = """
 import sys
@@ -44,21 +42,6 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
   else:
     ((name, *cells, note),) = rows
     assert name == 'dqn' and set(cells) == {''} and reason in note
-
-
-def test_an_agent_is_measured(tmp_path):
-  shards.write_images(tmp_path)
-  bindings = {
-    'WrappedFixedReplayBuffer.batch_size': 2,
-    'FixedReplayDQNAgent.network': programs.TinyNetwork,
-    'FixedReplayDQNAgent.updates_per_run': 2,
-  }
-  with mock.patch.multiple(gpu_updates, _MOST=4):
-    measure = gpu_updates.prepare('dqn', str(tmp_path), bindings, False, True)
-    found = measure(0.0)
-  names = {'rate', 'processors', 'waiting', 'constant'}
-  assert names <= found.keys() <= names | {'memory'}
-  assert all(value > 0 for value in found.values())
 
 
 def test_the_bindings_of_the_plan_are_parameters():

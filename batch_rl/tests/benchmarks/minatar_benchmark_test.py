@@ -250,8 +250,14 @@ def test_the_record_suffices_and_is_kept(work_dir):
   with pytest.raises(ValueError, match='several runs of rem 4'):
     record.add_evaluations(found, pd.concat([found, found]))
   data = record.read(out / 'data.csv', record.DATA)
-  with pytest.raises(ValueError, match='MinAtar-Breakout 1'):
-    record.add_data(data, data.assign(fingerprint='9'))
+  remade = data.assign(fingerprint='9', agent_steps=data.agent_steps + 1)
+  same, others = record.add_data(data, remade)
+  assert same.equals(data) and (GAME, 1) in others
+  mine = found.assign(label='X (yours)', agent='X')
+  marked = record._mark_other_data(mine, others)
+  assert {*marked.label} == {'X (yours, other data)'}
+  with pytest.raises(ValueError, match='REM has learned, are not'):
+    record._mark_other_data(found, others)
 
 
 def test_an_agent_of_the_user_is_marked(work_dir, capsys):
@@ -261,12 +267,17 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
   assert 'name its agent in --agents' in capsys.readouterr().out
   options = argparse.Namespace(
     agents=['mine.MyAgent'],
-    own='MyAgent.weight = 1, 2, 3',
+    own='mine.MyAgent.weight = 1, 0.00001, @Own',
     gin_files=[],
     quick=False,
+    without_target=False,
   )
   [agent] = program.chosen_agents(options)
-  assert agent.values == ('1', '2', '3') and 'adam' in agent.gin_files[0]
+  assert agent.values == ('1', '1e-05', '@Own')
+  first = agent.first_configurations()[0]
+  text = '\n'.join(agent.bindings(first)).replace('AnyAgent', 'MyAgent')
+  text += '\nFixedReplayDQNAgent.target_update_period = 8000'
+  assert agent.configuration(run_record.bindings(text)) == first
   own = protocol.Agent('mine.MyAgent', has_target=False)
   labels = record.read_evaluations(work_dir, {**AGENTS, own.folder: own}).label
   assert 'BC (yours)' in {*labels}

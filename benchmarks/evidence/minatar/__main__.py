@@ -22,6 +22,7 @@ README.md beside this file states the protocol.
 """
 
 import argparse
+import ast
 import dataclasses
 import pathlib
 import sys
@@ -45,10 +46,10 @@ from benchmarks.evidence.minatar import (
   tables,
 )
 
-KEPT = pathlib.Path('benchmarks/evidence/minatar/results')
+KEPT = pathlib.Path(__file__).parent / 'results'
 STAGES = ('data', 'search', 'whole', 'parts', 'heads', 'select', 'report')
-# The optimiser of an agent without gin files of its own; Dopamine's is RMSProp.
-OWN_FILES = ('batch_rl/fixed_replay/configs/dqn_adam.gin',)
+# Of agents of the user; Dopamine's own optimiser is RMSProp.
+ADAM = 'AnyAgent.optimizer = @tf.train.AdamOptimizer()'
 Configurations = Mapping[protocol.Agent, Sequence[protocol.Configuration]]
 
 
@@ -158,18 +159,10 @@ class Benchmark:
     """Runs a sweep for each configuration, the agents side by side."""
     for i in range(max(map(len, configurations.values()))):
       agents = {a: c[i] for a, c in configurations.items() if i < len(c)}
-      folder = f'search/{number + i}'
-      try:
-        self._sweep(
-          folder, _as_settings(agents),
-          self._scale.search_games, [protocol.SEARCH_RUN],
-        )  # fmt: skip
-      except SystemExit:
-        # A configuration whose loss is not finite fails, and is not chosen.
-        states = {*record.cells(self._work_dir / folder).state}
-        failed = {cell_lib.FAILED}
-        if not failed <= states <= failed | {cell_lib.DONE}:
-          raise
+      self._sweep(
+        f'search/{number + i}', _as_settings(agents),
+        self._scale.search_games, [protocol.SEARCH_RUN],
+      )  # fmt: skip
 
   def _best(
     self,
@@ -190,7 +183,10 @@ class Benchmark:
     ).mean(axis=1)
     by_name = {configuration.name: configuration for configuration in among}
     diverged = record.diverged(self._work_dir / 'search', agent)
-    if missing := [n for n in by_name if n not in found and n not in diverged]:
+    missing = [n for n in by_name if n not in found and n not in diverged]
+    # Of a search that was recorded on another machine, others have diverged.
+    is_here = any(self._work_dir.glob(f'search/*/{agent.folder}'))
+    if missing and (is_here or not {*by_name} & {*found.index}):
       raise ValueError(
         f'{agent.name} lacks results of its configuration {missing[0]}: run the '
         'stage search first.'
@@ -242,6 +238,8 @@ class Benchmark:
   def select(self) -> None:
     """Ranks the policies of the search without the emulator."""
     for game in self._scale.search_games:
+      begun = record.cells(self._work_dir / 'search')
+      done = {*begun.directory[begun.state == cell_lib.DONE]}
       runs = sorted(
         path.parent
         for agent in self._agents
@@ -249,6 +247,7 @@ class Benchmark:
         for path in self._work_dir.glob(
           f'search/*/{agent.folder}/{game}/run-*/seed-*/run.json'
         )
+        if str(path.parent) in done
       )
       if runs and not self._dry_run:
         pong.run(
@@ -304,7 +303,15 @@ class Benchmark:
     path = work_dir / 'sweeps' / f'{folder.replace("/", "-")}.yaml'
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding='utf-8')
-    pong.run('batch_rl.sweep', path, *(['--dry_run'] * self._dry_run))
+    try:
+      pong.run('batch_rl.sweep', path, *(['--dry_run'] * self._dry_run))
+    except SystemExit:
+      # A run whose loss is not finite fails: its configuration is not chosen, and an agent
+      # that lacks a run has no score.
+      states = {*record.cells(work_dir / folder).state}
+      failed = {cell_lib.FAILED}
+      if not failed <= states <= failed | {cell_lib.DONE}:
+        raise
 
 
 def _as_settings(
@@ -342,14 +349,32 @@ def chosen_agents(options: argparse.Namespace) -> list[protocol.Agent]:
       raise ValueError(
         f"--own={options.own!r} is not 'parameter = first, second, third'."
       )
+    # As the record of a run has them.
+    parameter = '.'.join(parameter.split('.')[-2:])
+    values = tuple(map(_as_recorded, values))
+  if options.without_target and not users:
+    raise ValueError('--without_target is for an agent of yours.')
   return [
     protocol.Agent(
-      name, parameter, values, gin_files=tuple(options.gin_files or OWN_FILES)
+      name,
+      parameter,
+      values,
+      has_target=not options.without_target,
+      gin_bindings=(ADAM,),
+      gin_files=tuple(options.gin_files or ()),
     )
     if name in users
     else known[choices.choose('agent', name, known)]
     for name in names
   ]
+
+
+def _as_recorded(value: str) -> str:
+  """Returns a value of gin as it writes it, e.g. 1e-05 for 0.00001."""
+  try:
+    return repr(ast.literal_eval(value))
+  except (SyntaxError, ValueError):
+    return value  # a reference
 
 
 def main() -> None:
@@ -367,9 +392,12 @@ def main() -> None:
     '--own', help="your agent's parameter and three values, the usual one first"
   )
   parser.add_argument(
-    '--gin_files',
-    nargs='+',
-    help="those of your agent; DQN's with Adam if none",
+    '--gin_files', nargs='+', help='of your agent; the optimiser is Adam always'
+  )
+  parser.add_argument(
+    '--without_target',
+    action='store_true',
+    help='your agent has no target network: more learning rates are searched',
   )
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--dry_run', action='store_true')
@@ -378,6 +406,10 @@ def main() -> None:
     choices.choose('stage', stage, STAGES)
   environment.check_installed()
   if options.quick:
+    if options.out:
+      raise ValueError(
+        '--quick writes no record: leave out --out and --update.'
+      )
     options.work_dir = options.work_dir / 'quick'
     options.out = options.work_dir / 'results'
   elif not options.dry_run:

@@ -291,7 +291,8 @@ def heads(runs: pd.DataFrame) -> figure.Figure:
     ax.vlines(number, low, high, color=colour, linewidth=3, alpha=0.4)
   few = runs[runs.stage.isin(['heads', 'networks'])].game.unique()
   whole = runs[(runs.stage == 'whole') & runs.game.isin(few)]
-  for label, group in scores.complete(whole).items():
+  shown = {game for g in tables.heads_of(runs).values() for game in g.game}
+  for label, group in scores.complete(whole[whole.game.isin(shown)]).items():
     if label in (tables.DQN, 'QR-DQN'):
       value = scores.iqm(scores.matrix(group))[0]
       ax.axhline(value, color=_COLOURS[label], lw=1, ls='--', label=label)

@@ -38,14 +38,15 @@ def of_settings(runs: pd.DataFrame, selection: pd.DataFrame) -> pd.DataFrame:
   joined = _joined(runs, selection)
   for (agent, game), group in joined.groupby(['agent', 'game']):
     returns = group.return_last.to_numpy(float)
+    if not (spread := np.ptp(returns)):
+      continue  # All settings are as good.
     for method in record.METHODS:
       good = selection_scores.goodness(method, group[method].to_numpy(float))
       correlation = selection_scores.rank_correlation(good, returns)
       regret = selection_scores.regret(good, returns)
       rows.append((method, agent, game, correlation, regret))
-    if spread := np.ptp(returns):
-      regret = (returns.max() - returns.mean()) / spread
-      rows.append((RANDOM, agent, game, 0.0, regret))
+    regret = (returns.max() - returns.mean()) / spread
+    rows.append((RANDOM, agent, game, 0.0, regret))
   columns = ['method', 'agent', 'game', 'correlation', 'regret']
   return pd.DataFrame(rows, columns=columns)
 
@@ -144,8 +145,11 @@ def _interval(
     function: What is estimated.
     rows: Data, (n, ...).
     groups: Indices of the rows of each group.
-    within: Whether rows are drawn within each group, rather than groups.
+    within: Whether to resample rows within each group; otherwise whole groups are
+      resampled.
   """
+  if len(rows) < 2 or not within and len(groups) < 2:
+    return float(function(rows)), np.nan, np.nan
   random = np.random.default_rng(0)
   found = []
   for _ in range(_SAMPLES):

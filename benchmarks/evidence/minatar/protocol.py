@@ -18,7 +18,7 @@ SEARCH_GAMES = ('MinAtar-Asterix', 'MinAtar-Breakout')
 SEARCH_RUN = 4
 # Games of the experiments on parts of the data, and with other numbers of heads.
 FEW_GAMES = ('MinAtar-Breakout', 'MinAtar-SpaceInvaders')
-PARTS = {  # with their names
+PARTS = {  # subset: its name in tables
   'random_trajectories(0.01)': '1 %',
   'random_trajectories(0.1)': '10 %',
   'first_trajectories(0.2)': 'first 20 %',
@@ -86,7 +86,7 @@ class Agent:
     has_target: Whether it has a target network.
     optimizer: Name of the optimiser whose learning rate is searched.
     gin_bindings: Settings that stay.
-    gin_files: Gin files instead of the package's.
+    gin_files: Gin files instead of the package's; those of an agent of the user.
   """
 
   name: str
@@ -141,11 +141,14 @@ class Agent:
     """Returns the configuration of a run with these gin bindings, `{name: value}`."""
 
     def value(parameter):
-      [found] = {
-        value
+      known = {
+        name: value
         for name, value in bindings.items()
         if re.fullmatch(rf'(.*[./])?{re.escape(parameter)}', name)
       }
+      # Files of the parent bind parameters by its name, too.
+      own = f'{self.folder}.{parameter}'
+      [found] = {known[own]} if own in known else {*known.values()}
       return found
 
     period = None

@@ -34,6 +34,8 @@ DATA = [
   *(*DATA_RUN, 'seed', 'agent_steps', 'episodes', 'mean_return', 'megabytes'),
   *(*TENTHS, 'fingerprint'),
 ]
+# In labels: an agent of the user, and one whose data differ from the recorded ones.
+YOURS, OTHER_DATA = ' (yours)', ' (yours, other data)'
 METHODS = ('fqe', 'q_value', 'td_error')
 SELECTION = ['game', 'agent', 'setting', *METHODS]
 _TYPES = {'run': int, 'fingerprint': str, 'setting': str}
@@ -50,25 +52,20 @@ def read_evaluations(
 
   Returns:
     Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset
-    and in the last two stages the number of heads or networks; `started` is a date,
-    which tells the code's version; `updates` is the number so far.
+    and in the last two stages the number of heads or networks; `started` is the date of
+    the run's start, to look up the version of the code; `updates` is the number so far.
   """
   rows = []
   package = {agent.folder for agent in protocol.AGENTS}
   for stage in STAGES:
-    for run, folder in _runs(work_dir / stage):
+    for run, folder, number in _runs(work_dir / stage):
       # The search decides its share, which is 10 % in its name.
       label = '%BC' if folder == 'percent_bc' else run.agent
       if stage in ('search', 'whole', 'parts') and folder not in package:
         if folder not in agents:
           print(f'left out: {run.directory}: name its agent in --agents')
           continue
-        label += ' (yours)'
-      number = next(
-        int(part.removeprefix('run-'))
-        for part in pathlib.Path(run.directory).parts
-        if part.startswith('run-')
-      )
+        label += YOURS
       made = run_record.read(run.directory)
       bindings = run_record.bindings(made['gin_config'])
       [steps] = {
@@ -123,14 +120,14 @@ def diverged(folder: pathlib.Path, agent: protocol.Agent) -> set[str]:
       run_record.bindings(run_record.read(d)['gin_config'])
     ).name
     for d in begun.directory[failed]
-    if agent.folder in pathlib.Path(d).parts
+    if agent.folder in pathlib.Path(d).relative_to(folder).parts
   }
 
 
 def _runs(
   folder: pathlib.Path,
-) -> Iterator[tuple[run_results.RunResults, str]]:
-  """Yields the runs of a stage that have evaluations, and the folders of the agents."""
+) -> Iterator[tuple[run_results.RunResults, str, int]]:
+  """Yields the runs of a stage that have evaluations, their agents' folders and numbers."""
   if not folder.exists():
     return
   for directory in run_results.find_runs([str(folder)])[0]:
@@ -141,7 +138,9 @@ def _runs(
       continue
     above = pathlib.Path(directory).relative_to(folder).parts
     # Sweeps of the search have a number each; variants of a grid have `name=value`.
-    yield run, next(p for p in above if not p.isdigit())
+    agent = next(p for p in above if not p.isdigit())
+    number = next(p for p in above if p.startswith('run-'))
+    yield run, agent, int(number.removeprefix('run-'))
 
 
 def read_data(work_dir: pathlib.Path) -> pd.DataFrame:
@@ -159,7 +158,8 @@ def read_data(work_dir: pathlib.Path) -> pd.DataFrame:
     except ValueError as error:
       print(f'left out: {logs}: {error}')
       continue
-    if (logs / 'partial').exists() or not manifest['episodes']['count']:
+    count = manifests.look_up(manifest, 'episodes', 'count', kind=int)
+    if (logs / 'partial').exists() or not count:
       print(f'left out: {logs}: it is being written')
       continue
     copy = copies.open_copy(str(logs.parent))
@@ -210,23 +210,20 @@ def add_evaluations(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
   return _add(old, new, RUN, 'updates')
 
 
-def add_data(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+def add_data(
+  old: pd.DataFrame, new: pd.DataFrame
+) -> tuple[pd.DataFrame, set[tuple[str, int]]]:
   """Adds runs of the data to the record.
 
-  Raises:
-    ValueError: If a recorded run has other data: another seed, or as many agent steps
-      that differ.
+  Returns:
+    The record, and the keys `DATA_RUN` of new runs that differ from recorded ones. These
+    stay as recorded: the same seed makes other data on another kind of processor.
   """
-  for one in old.merge(new, on=DATA_RUN, suffixes=('', '_new')).itertuples():
-    has_grown = (
-      one.seed == one.seed_new and one.agent_steps != one.agent_steps_new
-    )
-    if one.fingerprint != one.fingerprint_new and not has_grown:
-      raise ValueError(
-        f'The data of {one.game} {one.run} are not those on which the recorded runs '
-        'were trained: choose another directory for --out.'
-      )
-  return _add(old, new, DATA_RUN, 'agent_steps')
+  both = old.merge(new, on=DATA_RUN, suffixes=('', '_new'))
+  differing = both[both.fingerprint != both.fingerprint_new]
+  others = {*differing.set_index(DATA_RUN).index}
+  same = new[~new.set_index(DATA_RUN).index.isin(others)]
+  return _add(old, same, DATA_RUN, 'agent_steps'), others
 
 
 def _add(old, new, key, length):
@@ -275,8 +272,8 @@ def update(
   Raises:
     ValueError: If the runs contradict the record, or lack their data.
   """
-  data = add_data(read(out / 'data.csv', DATA), read_data(work_dir))
-  new = read_evaluations(work_dir, agents)
+  data, others = add_data(read(out / 'data.csv', DATA), read_data(work_dir))
+  new = _mark_other_data(read_evaluations(work_dir, agents), others)
   known = {*data.set_index(DATA_RUN).index}
   # An online run counts when its data are complete.
   has_data = np.array([*new.set_index(DATA_RUN).index.isin(known)], bool)
@@ -295,6 +292,31 @@ def update(
   return evaluations, data, _update_selection(work_dir, out, agents)
 
 
+def _mark_other_data(
+  new: pd.DataFrame, others: set[tuple[str, int]]
+) -> pd.DataFrame:
+  """Marks agents of the user that have learned from other data than the recorded ones.
+
+  Raises:
+    ValueError: If an agent of the package has.
+  """
+  keys = zip(new.game, new.run, strict=True)
+  differs = pd.Series([key in others for key in keys], new.index, dtype=bool)
+  # Online runs of those data do not count: all are normalised by the recorded ones.
+  new = new[~(differs & new.stage.eq('online'))]
+  learned = new[differs.reindex(new.index)]
+  if not (is_users := learned.label.str.endswith(YOURS)).all():
+    one = learned[~is_users].iloc[0]
+    raise ValueError(
+      f'The data of {one.game} {one.run}, from which {one.label} has learned, are not the '
+      'recorded ones: choose another directory for --out.'
+    )
+  labels = new.label.str.removesuffix(YOURS) + OTHER_DATA
+  return new.assign(
+    label=new.label.mask(new.agent.isin({*learned.agent}), labels)
+  )
+
+
 def _update_selection(
   work_dir: pathlib.Path, out: pathlib.Path, agents: dict[str, protocol.Agent]
 ) -> pd.DataFrame:
@@ -306,10 +328,12 @@ def _update_selection(
   rows = []
   for path in sorted((work_dir / 'selection').glob('*/scores.csv')):
     for policy in pd.read_csv(path).to_dict('records'):
-      [folder] = {*pathlib.Path(policy['run']).parts} & {*agents}
-      bindings = run_record.bindings(
-        run_record.read(policy['run'])['gin_config']
-      )
+      made = run_record.read(policy['run'])
+      if made is None:
+        continue  # The run is gone; its row may be in the record.
+      # <agent>/<game>/run-<number>/seed-<number>
+      folder = pathlib.Path(policy['run']).absolute().parts[-4]
+      bindings = run_record.bindings(made['gin_config'])
       setting = agents[folder].configuration(bindings).name
       found = (policy[method] for method in METHODS)
       rows.append((path.parent.name, folder, setting, *found))

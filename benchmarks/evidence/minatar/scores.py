@@ -1,8 +1,8 @@
 """Scores of the runs in the record of the MinAtar benchmark, and their intervals.
 
 A return is normalised so that random actions have 0 and the online DQNs 1: the mean over
-runs of their last evaluations. Evaluations are averaged over three in a row, but the
-best one.
+runs of their last evaluations. Each is the mean of three consecutive evaluations;
+the best one is a single evaluation.
 """
 
 import collections
@@ -33,6 +33,17 @@ def of_runs(evaluations: pd.DataFrame) -> pd.DataFrame:
     returns `zero` and `one` of random actions and of the online DQNs in the game;
     NaN without online runs.
   """
+  if evaluations.empty:
+    further = (
+      'updates',
+      'overestimation',
+      'srank',
+      'zero',
+      'one',
+      BEST,
+      *_SHARES,
+    )
+    return pd.DataFrame(columns=[*record.RUN, 'label', *further])
   rows = []
   for key, run in evaluations.groupby(record.RUN):
     returns = run.mean_return.to_numpy(float)

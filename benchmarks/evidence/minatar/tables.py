@@ -151,6 +151,14 @@ def by_part(
   found = {'all': scores.complete(whole)}
   for part, name in protocol.PARTS.items():
     found[name] = scores.complete(parts[parts.setting == part])
+  # Scores of parts are compared in the games that all of them have.
+  games = set.intersection(
+    *({*g.game} for by_label in found.values() for g in by_label.values())
+  )
+  found = {
+    part: {label: g[g.game.isin(games)] for label, g in by_label.items()}
+    for part, by_label in found.items()
+  }
   labels = [
     label for label in found['all'] if all(label in f for f in found.values())
   ]
@@ -182,10 +190,14 @@ def by_number(
   runs: pd.DataFrame,
 ) -> dict[tuple[str, str, int], np.ndarray]:
   """Returns the scores of ensembles by label, 'heads' or 'networks', and number."""
+  return {key: scores.matrix(group) for key, group in heads_of(runs).items()}
+
+
+def heads_of(runs: pd.DataFrame) -> dict[tuple[str, str, int], pd.DataFrame]:
+  """Returns the complete runs of ensembles, like `by_number`."""
   chosen = runs[runs.stage.isin(['heads', 'networks'])]
   chosen = chosen.assign(number=chosen.setting.astype(int))
-  groups = scores.complete(chosen, ['label', 'stage', 'number'])
-  return {key: scores.matrix(group) for key, group in groups.items()}
+  return scores.complete(chosen, ['label', 'stage', 'number'])
 
 
 def of_heads(runs: pd.DataFrame) -> str:
@@ -245,7 +257,9 @@ def of_overestimation(runs: pd.DataFrame) -> str:
   ]
   return (
     f'{table(header, rows)}\nA run has failed if its score is lower than the mean of '
-    'behavioural cloning on the same data. Intervals are over agents.\n'
+    'behavioural cloning on the same data; in the search that is the mean over its '
+    'configurations. Runs whose loss was not finite are not counted. Intervals are over '
+    'agents.\n'
   )
 
 
