@@ -6,6 +6,7 @@ The data of the run are not needed, and may be gone.
 import contextlib
 import math
 import os
+import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -150,7 +151,7 @@ def load_functions(
   Raises:
     ValueError: If the agent or a function cannot be imported.
   """
-  for folder in (*(record.get('modules') or ()), *module_dirs, os.getcwd()):
+  for folder in (*module_dirs, *(record.get('modules') or ()), os.getcwd()):
     user_modules.add_folder(folder)
   # TensorFlow takes seconds to import.
   from batch_rl.fixed_replay import run_experiment
@@ -160,8 +161,8 @@ def load_functions(
   create = function_records.load(record['create_agent'])
   create_environment = None
   # Another runner's binding is in the record as that function.
-  setting = 'FixedReplayRunner.create_environment_fn'
-  if setting not in record['gin_config']:
+  setting = r'\bFixedReplayRunner\.create_environment_fn'
+  if not re.search(setting, record['gin_config']):
     create_environment = function_records.load(record['create_environment'])
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:

@@ -98,9 +98,11 @@ def read(base_dir: str) -> dict[int, dict[str, Any]]:
   Raises:
     ValueError: If a file is damaged.
   """
+  names = files.names_in(os.path.join(base_dir, DIRECTORY))
+  matches = (re.fullmatch(r'(\d+)\.json', name) for name in names)
   return {
     number: files.read_json(_path(base_dir, number), _SCHEMA) or {}
-    for number in _numbers(base_dir)
+    for number in sorted(int(match[1]) for match in matches if match)
   }
 
 
@@ -143,11 +145,3 @@ def put_aside(base_dir: str, first: int) -> None:
 
 def _path(base_dir: str, name: int | str) -> str:
   return os.path.join(base_dir, DIRECTORY, f'{name}.json')
-
-
-def _numbers(base_dir: str) -> list[int]:
-  return sorted(
-    int(match[1])
-    for name in files.names_in(os.path.join(base_dir, DIRECTORY))
-    if (match := re.fullmatch(r'(\d+)\.json', name))
-  )

@@ -28,8 +28,6 @@ from batch_rl.runs.bindings import bound, gin_internals, syntax
 from batch_rl.utils import choices
 from batch_rl.utils.user_code import user_modules
 
-# An editable installation need not be in `sys.path`.
-_OWN = os.path.dirname(os.path.dirname(dopamine_compat.__file__))
 _INCLUDE = re.compile(r"""^\s*include\s+['"](.+?)['"]""", re.MULTILINE)
 
 
@@ -223,7 +221,7 @@ def find(path: str, folders: tuple[str, ...] = ()) -> str | None:
     path: Path as it is written.
     folders: Folders of the files that include it, innermost last.
   """
-  for folder in ('', *folders[-1:], *sys.path, *_package_parents(path), _OWN):
+  for folder in ('', *folders[-1:], *sys.path, *_package_parents(path)):
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
     if os.path.exists(location) and not os.path.isdir(location):

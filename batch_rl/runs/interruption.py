@@ -70,8 +70,9 @@ def listen() -> Iterator[Interruption]:
     interruption.number = interruption.number or number
     name = signal.Signals(number).name
     # Unlike logging, `os.write` is safe in a signal handler.
-    message = f'Asked to stop ({name}): saving. Another Ctrl-C stops at once.\n'
-    os.write(2, message.encode())
+    message = f'Saving before the stop ({name}). Ctrl-C now stops at once.\n'
+    with contextlib.suppress(OSError):  # Ctrl-C has also ended `| tee`.
+      os.write(2, message.encode())
 
   before = {
     number: signal.signal(number, request)

@@ -115,7 +115,10 @@ def start(
     kept = ('run_id', 'seed') if seed is None else ('run_id',)
     record = {k: earlier[k] for k in kept if earlier.get(k) is not None}
   record.setdefault('run_id', secrets.token_hex(8))
-  compare(base_dir, record, {'seed': seed, **settings}, accept_changes)
+  compared = {'seed': seed, **settings}
+  if (record.get('data') or {}).get('subset_hash'):
+    compared['replay_dir'] = None  # The data are compared, and may have moved.
+  compare(base_dir, record, compared, accept_changes)
   if seed is not None:
     record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))

@@ -91,7 +91,6 @@ def _sweep(options):
   if options.dry_run:
     _print_plan(sweep, monitor)
     return 0
-  plan.check_data(sweep)
   run_record.lock(sweep.base_dir, name='.sweep.lock')
   try:
     launcher: Any = importlib.import_module(
@@ -107,6 +106,7 @@ def _sweep(options):
     for cell, status in monitor.statuses.items()
     if status.state not in (cell_lib.CHANGED, cell_lib.DONE)
   ]
+  plan.check_data(left)
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if left:
@@ -145,7 +145,7 @@ def _print_plan(sweep, monitor):
     print(f'... and {len(sweep.cells) - len(shown)} more')
   print(f'\nCommand of the first:\n{plan.command(sweep.cells[0])}\n')
   try:
-    plan.check_data(sweep)
+    plan.check_data(sweep.cells)
   except ValueError as error:
     print(f'DATA IS MISSING: {error}\n')
   print(monitor.summary())

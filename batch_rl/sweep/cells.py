@@ -169,8 +169,8 @@ def _inputs(cell) -> dict[str, Any]:
   configs = gin_files.user_files(cell.gin_files)
   texts = [pathlib.Path(path).read_text('utf-8-sig') for path in configs]
   modules = [cell.module] if cell.module else []
-  # Another cell of this process may have modules of the same names elsewhere.
-  folders = [*map(os.path.dirname, [*modules, *configs]), os.getcwd()]
+  # Not `sys.path`: it has the folders of other cells, with modules of the same names.
+  folders = [os.getcwd(), *map(os.path.dirname, [*modules, *configs])]
   for name in _MODULES.findall('\n'.join([*cell.gin_bindings, *texts])):
     if spec := importlib.machinery.PathFinder.find_spec(name, folders):
       modules += [*(spec.submodule_search_locations or [str(spec.origin)])]

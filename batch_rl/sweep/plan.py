@@ -383,14 +383,14 @@ def _agents(settings) -> Iterable[_Method]:
     )
 
 
-def check_data(sweep: Sweep) -> None:
-  """Checks that the runs to train on can be read.
+def check_data(cells: Iterable[Cell]) -> None:
+  """Checks that the runs to train cells on can be read.
 
   Raises:
     ValueError: If runs cannot be read. The message has the number, and the first error.
   """
   wrong: list[Exception] = []
-  runs = sorted({cell.replay_dir for cell in sweep.cells if cell.replay_dir})
+  runs = sorted({cell.replay_dir for cell in cells if cell.replay_dir})
   for run in runs:
     try:
       store.find_data(run)

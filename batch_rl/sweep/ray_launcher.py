@@ -125,7 +125,10 @@ def _run(sweep, cells, watch):
         pass
       except ray.exceptions.RayError as error:
         lines = str(error).strip().split('\n')
-        cell_lib.record_failure(cell, lines[-1] or type(error).__name__)
+        try:
+          cell_lib.record_failure(cell, lines[-1] or type(error).__name__)
+        except OSError as reason:  # The others go on.
+          print(f'{cell.name}: {reason}', flush=True)
     if watch() and not stopping:
       stopping = True
       for reference in waiting:

@@ -94,7 +94,7 @@ def of_cell(cell: plan.Cell) -> Workload:
     flags = dict(a.split('=', 1) for a in cell.arguments if a[:2] == '--')
     evaluated = flags.get('--checkpoints', 'last')
     count = 1
-    if evaluated[0].isdigit():
+    if evaluated[:1].isdigit():
       count = len(number_ranges.parse(evaluated, '--checkpoints'))
     if evaluated == 'all':
       found = checkpoints.find(cell.directory)

@@ -122,7 +122,6 @@ def make_agent(log_dir):
 @pytest.fixture(scope='session')
 def shared_agents(log_dir):
   """Returns a function that gives a named offline agent as it was when it was built.
-
   Tests share them: building one takes a second. Each has 5 actions and an update every
   4 agent steps. The target network is synchronised every 6 steps: at an update or
   between two, in turn. `min_replay_history` is huge, because it must have no effect.

@@ -30,9 +30,9 @@ class TinyNetwork(tf.keras.Model):
     return atari_lib.DQNNetworkType(self.dense(self.flatten(pixels)))
 
 
-def of_runner(**settings):
-  """Returns gin bindings of the offline runner."""
-  return [f'FixedReplayRunner.{n} = {value}' for n, value in settings.items()]
+def of_runner(runner='FixedReplayRunner', **settings):
+  """Returns gin bindings of a runner."""
+  return [f'{runner}.{name} = {value}' for name, value in settings.items()]
 
 
 def command(program, **options):

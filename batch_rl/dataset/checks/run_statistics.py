@@ -110,6 +110,8 @@ class RunStatistics:
   def totals(self) -> dict[str, Any]:
     """Returns a JSON-serialisable summary of the whole run."""
     suffixes = self.data.suffixes
+    listed = manifests.look_up(self.manifest, 'shards', kind=list) or []
+    is_whole = {entry.get('suffix') for entry in listed} <= {*suffixes}
     return {
       'shards': len(suffixes),
       'episodes_cut': self.episodes_cut,
@@ -118,7 +120,7 @@ class RunStatistics:
         self.data.rows,
         len(self.padding),
         sum(map(self._size, suffixes)),
-        self.manifest,
+        self.manifest if is_whole else {},
       ),
     }
 

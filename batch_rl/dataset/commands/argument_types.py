@@ -73,12 +73,6 @@ def add_last_step(parser: Any) -> None:
   )
 
 
-def add_run_number(parser: Any) -> None:
-  """Adds `--run`, for folders with files of RL Unplugged, to a parser."""
-  meaning = 'run to read, if a folder has RL Unplugged files of several runs'
-  add_number(parser, '--run', 0, 10**9, meaning)
-
-
 def check_options(
   arguments: argparse.Namespace, wrong: Iterable[str], what: str
 ) -> None:

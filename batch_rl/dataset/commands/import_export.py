@@ -49,7 +49,8 @@ def add_import(commands: Any) -> None:
     type=argument_types.game,
     help='name of the game, if the dataset or its folder does not tell',
   )
-  argument_types.add_run_number(episodes)
+  meaning = 'run to read, if a folder has RL Unplugged files of several runs'
+  argument_types.add_number(episodes, '--run', 0, 10**9, meaning)
   episodes.add_argument(
     '--checkpoints',
     metavar='A-B',

@@ -130,7 +130,7 @@ def _plan_run(
   run.files = [
     file for entry in found if not entry.lacking for file in entry.files
   ]
-  expected = numbers or run.all_numbers(listed | with_files)
+  expected = numbers or run.all_numbers(listed or range(max(with_files) + 1))
   absent, refused = [], []
   for entry in found:
     if entry.is_refused:

@@ -68,7 +68,6 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   shown = cv2.VideoCapture(str(video))
   assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == 40
   assert shown.get(cv2.CAP_PROP_FRAME_WIDTH) == 320
-
   # Evaluated alone, a checkpoint gives the same episodes. gin is of another runner, too.
   path.unlink()
   run, key = base_dir / 'run.json', '"gin_config": "'

@@ -52,7 +52,6 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     run = whole._replace(base_dir=first.__name__)
     assert run.evaluations == whole.evaluations
     assert pathlib.Path(run.base_dir, WEIGHTS).read_bytes() == weights
-
   for given, line in (
     ({'agent': 'dqm'}, r"Unknown agent 'dqm' \(did you mean dqn\?\)"),
     ({'data': 'none'}, 'none'),
@@ -65,7 +64,6 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     with pytest.raises(ValueError, match=line) as refused:
       call(**{'base_dir': 'call', 'iterations': 1, **given})
     assert not re.search('\n|--', str(refused.value))
-
   for _ in range(2):  # as a notebook's cell that runs again
 
     class Mine(dqn_agent.FixedReplayDQNAgent):

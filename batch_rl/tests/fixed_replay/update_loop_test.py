@@ -34,7 +34,6 @@ def assert_same_results(one, other):
 @pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
 def test_results_are_the_same_to_the_bit(shared_agents, make_agent, name):
   """One update per `session.run`, as in Dopamine, and several.
-
   The target network is synchronised both with an update and between two.
   """
   agent = shared_agents(name)
@@ -67,7 +66,6 @@ def test_the_train_op_does_one_update(shared_agents):
 
 def run_on_two_devices(monkeypatch, build):
   """Runs a loop of updates; two CPU devices stand in for a CPU and a GPU.
-
   Returns the results of the loop, and the graphs of host and accelerator.
   """
   new_session, device = tf.compat.v1.Session, tf.device
@@ -98,7 +96,6 @@ def run_on_two_devices(monkeypatch, build):
 
 def test_the_host_does_not_wait_for_the_agents_device(make_agent, monkeypatch):
   """Within the loop, nothing goes back to the host.
-
   Batches are sent ahead, so a loop variable holds them on the device.
   """
   scalars, host, accelerator = run_on_two_devices(monkeypatch, make_agent)

@@ -31,10 +31,10 @@ def run(program, agent, *bindings, **flags):
     program,
     seed=1,
     gin_bindings=[
-      f'{runner}.num_iterations = 1',
-      f'{runner}.training_steps = 80',
-      f'{runner}.evaluation_steps = 60',
-      f'{runner}.max_steps_per_episode = 20',
+      *programs.of_runner(runner, num_iterations=1, training_steps=80),
+      *programs.of_runner(
+        runner, evaluation_steps=60, max_steps_per_episode=20
+      ),
       *['FixedReplayRunner.probe_size = 0'] * (program is offline),
       *bindings,
     ],

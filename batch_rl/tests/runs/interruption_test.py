@@ -2,6 +2,7 @@ import concurrent.futures
 import os
 import signal
 import sys
+from unittest import mock
 
 import pytest
 
@@ -10,7 +11,9 @@ from batch_rl.tests import programs
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_requests_a_stop(number):
+def test_a_signal_requests_a_stop(number, monkeypatch):
+  gone = mock.Mock(side_effect=BrokenPipeError)  # as `| tee` after Ctrl-C
+  monkeypatch.setattr(os, 'write', gone)
   before = signal.getsignal(number)
   with interruption.listen() as listening:
     assert listening.number == 0

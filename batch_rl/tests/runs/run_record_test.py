@@ -7,11 +7,7 @@ import pytest
 from batch_rl.runs import checkpoints, run_record
 from batch_rl.tests.runs import checkpoints_test
 
-SETTINGS = {
-  'agent': 'dqn',
-  'gin_config': 'A.b = 1',
-  'replay_dir': '/data/Pong/1',
-}
+SETTINGS = {'agent': 'dqn', 'gin_config': 'A.b = 1', 'replay_dir': '/job/1'}
 
 
 @pytest.fixture
@@ -79,6 +75,15 @@ def test_an_intact_record_stays_and_has_a_seed_if_one_is_given(base_dir):
   assert resume(base_dir) == before
   assert before['seed'] == 1
   assert 'seed' not in run_record.start(str(base_dir / 'unseeded'))
+
+
+def test_only_data_that_are_compared_may_move(base_dir):
+  with pytest.raises(ValueError, match='replay_dir = /job/2'):
+    resume(base_dir, replay_dir='/job/2')
+  path = base_dir / 'run.json'
+  record = json.loads(path.read_text()) | {'data': {'subset_hash': 'a'}}
+  path.write_text(json.dumps(record))
+  assert resume(base_dir, replay_dir='/job/2')['replay_dir'] == '/job/2'
 
 
 def test_other_versions_are_noted(base_dir):

@@ -222,10 +222,10 @@ def test_missing_data(tmp_path):
     (tmp_path / 'data' / run).mkdir(parents=True)
     link = tmp_path / 'data' / run / 'replay_logs'
     link.symlink_to(tmp_path / 'replay_logs')
-  plan.check_data(read(tmp_path, f'{PONG}runs: 1-2'))
+  plan.check_data(read(tmp_path, f'{PONG}runs: 1-2').cells)
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
   with pytest.raises(ValueError, match='^2 of 6 .*Breakout/3'):
-    plan.check_data(read(tmp_path, both))
+    plan.check_data(read(tmp_path, both).cells)
   with pytest.raises(ValueError, match='no.yaml'):
     plan.read(f'{tmp_path}/no.yaml', {})
 

@@ -66,7 +66,6 @@ def submit(sweep):
 
 def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
   """It submits failed cells again, and no queued cell twice.
-
   A long array is split. The job of a failed cell fails, too.
   """
   monkeypatch.setattr(slurm_launcher, '_MAX_ARRAY', 2)

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import pathlib
 import re
 import site
 import sys
@@ -108,12 +109,9 @@ def loaded_folders() -> list[str]:
   folders: dict[str, None] = {}
   for name, module in list(sys.modules.items()):
     path = getattr(module, '__file__', None)
-    if '.' in name or not path or not is_user_file(path):
-      continue
-    folder = os.path.dirname(os.path.abspath(path))
-    if hasattr(module, '__path__'):  # a package
-      folder = os.path.dirname(folder)
-    folders[folder] = None
+    if path and is_user_file(path):
+      above = name.count('.') + hasattr(module, '__path__')  # of a package
+      folders[str(pathlib.Path(os.path.abspath(path)).parents[above])] = None
   return list(folders)
 
 

@@ -67,7 +67,8 @@ def test_no_episode_spans_a_gap(tmp_path):
   for removed, ends in ((1, [0, 3, 4]), (0, [3, 4])):
     ring_logs.remove_shard(logs, removed)
     statistics = compute(tmp_path)
-    assert statistics.totals()['episodes_cut'] == 1
+    total = statistics.totals()
+    assert total['episodes_cut'] == 1 and total['unclipped_return'] is None
     assert statistics.lengths.tolist() == [30] * len(ends)
     assert statistics.episodes.suffix.tolist() == ends
     assert not removed or 'between 0 and 2' in statistics.problems[0]

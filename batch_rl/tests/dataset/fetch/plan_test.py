@@ -69,6 +69,9 @@ def test_a_run_of_many_shards_is_fetched_whole(
   root, server, run, data_dir, monkeypatch
 ):
   """It has more shards than the runs of the dataset, and no manifest."""
+  server.statuses = {'_ckpt.1': [404, 99]}
+  code, out, _ = run(server.url)
+  assert code == 1 and 'the source has no shards 1 (found: 0,2)' in out
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 1)
   server.statuses = {'_ckpt.3': [403, 9]}  # Some servers refuse what they lack.
   assert run(server.url, '--jobs=1')[0] == 0

@@ -11,16 +11,18 @@ from batch_rl.tests import user_code
 from batch_rl.utils.user_code import user_modules
 
 
-def test_a_folder_comes_after_installed_packages(own_folder):
+@pytest.mark.parametrize('path', ['mine/__init__.py', 'no_package/part.py'])
+def test_a_folder_comes_after_installed_packages(own_folder, path):
   user_code.write(own_folder / 'numpy.py', 'raise RuntimeError')
-  user_code.write(own_folder / 'mine/__init__.py', 'value = 1')
+  user_code.write(own_folder / path, 'value = 1')
+  name = path[:-3].removesuffix('/__init__').replace('/', '.')
   user_modules.add_folder('')
   user_modules.add_folder(str(own_folder))
   assert sys.path.count(str(own_folder)) == 1
   assert user_modules.find('numpy.array') is None
-  assert user_modules.find('mine.value') == str(own_folder / 'mine')
-  assert 'mine' not in sys.modules
-  assert user_modules.load('mine.value') == 1
+  assert user_modules.find(f'{name}.value') == str((own_folder / path).parent)
+  assert name not in sys.modules
+  assert user_modules.load(f'{name}.value') == 1
   assert str(own_folder) in user_modules.loaded_folders()
   assert os.path.dirname(np.__path__[0]) not in user_modules.loaded_folders()
   with pytest.raises(ValueError, match='numpy.* has no MyAgent'):
