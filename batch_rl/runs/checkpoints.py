@@ -198,7 +198,8 @@ class Checkpoints:
     """Returns the newest intact checkpoint and its state; None if there is none.
 
     Newer, damaged checkpoints are set aside: the run repeats their iterations, and
-    they would look newer than its next checkpoints. Their folders stay until then.
+    they would look newer than its next checkpoints. A folder stays until the run saves
+    at its position again.
 
     Raises:
       ValueError: If all checkpoints are damaged, or Dopamine's own.

@@ -103,8 +103,8 @@ def run(
   waiting = [job for job, commands in queue if commands.keys() & ours.keys()]
   if unknown := [job.job_id for job in waiting if job.state == _UNKNOWN]:
     print(
-      f'SLURM does not tell the state of {files.format_names(unknown)}: counted as in '
-      f'the queue. A job that squeue does not list has ended: remove it from {path}.'
+      f'SLURM reports no state of {files.format_names(unknown)}: they count as queued. A '
+      f'job that squeue does not list has ended: remove it from {path}.'
     )
   _check_settings(ours, queue)
   queued = {key for _, commands in queue for key in commands}

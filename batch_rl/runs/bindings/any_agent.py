@@ -38,8 +38,8 @@ def bind(
 ) -> None:
   """Binds the parameters of `AnyAgent` to the run's agent.
 
-  A parameter that only other agents have is left out. A line names each binding that a
-  file in the wrong order replaces.
+  A parameter that only other agents have is left out. A warning names each
+  binding that is lost because files are in the wrong order.
 
   Args:
     bindings: Bindings in the order of reading, after gin has read them.

@@ -22,7 +22,7 @@ class Binding(NamedTuple):
     selector: Full name of the class or function; the name of a macro.
     configurable: The class or function; None for a macro.
     parameter: Name of the parameter; '' for a macro.
-    given: Value in the file or on the command line; gin may have another since.
+    given: Value in the file or on the command line; gin's current one may differ.
     location: File and line; the `filename` is None on the command line.
   """
 

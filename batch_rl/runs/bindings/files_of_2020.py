@@ -32,7 +32,7 @@ _RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 def agent_name(
   bindings: Iterable[bound_lib.Binding], agents: registry.Registry
 ) -> str | None:
-  """Returns the agent of files that do not name one as files do now.
+  """Returns the agent of files without `create_offline_agent.agent_name` or the like.
 
   It is the value of `create_agent.agent_name`, or else the only agent whose parameters
   are bound.

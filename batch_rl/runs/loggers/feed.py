@@ -102,7 +102,7 @@ class _Feed:
     self.send([name, run])
 
   def send(self, message: Any) -> None:
-    """Sends a message; none after the process has ended, which tells its error."""
+    """Sends a message, unless the process has ended, which prints its error."""
     with contextlib.suppress(OSError):
       self._stdin.write(f'{json.dumps(message)}\n'.encode())
       self._stdin.flush()

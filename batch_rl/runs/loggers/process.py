@@ -73,7 +73,8 @@ _LOGGERS: dict[str, Any] = {'wandb': WandbLogger, 'mlflow': MlflowLogger}
 
 def main() -> None:
   """Hands the messages of a run to its logger, until the run ends."""
-  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the run tells the end
+  # The run sends a message at its end.
+  signal.signal(signal.SIGTERM, signal.SIG_IGN)
   source = os.fdopen(os.dup(0), encoding='utf-8')
   os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a logger might ask a question
   messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
