@@ -102,7 +102,6 @@ def make_environments(
     return atari.make_vector_environment(
       settings['game'],
       num_envs,
-      rom_set=settings['rom_set'],
       repeat_action_probability=settings['repeat_action_probability'],
       max_num_frames_per_episode=frames,
       num_threads=min(num_envs, machine.num_cpus()),

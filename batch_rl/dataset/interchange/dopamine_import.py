@@ -75,8 +75,7 @@ def import_store(
 
     threads.parallel_map(check_hash, list(originals), machine.num_cpus())
     manifest = {'manifest_version': 1, **shards.manifest}
-    listed = manifests.look_up(manifest, 'shards', kind=list) or []
-    if {entry.get('suffix') for entry in listed} - {*shards.contents}:
+    if shards.left_out:
       for key in manifests.RUN_TOTALS:
         manifest.pop(key, None)
     origin = {'how': 'import', 'source': shards.input_dir}

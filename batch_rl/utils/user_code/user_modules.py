@@ -110,8 +110,10 @@ def loaded_folders() -> list[str]:
   for name, module in list(sys.modules.items()):
     path = getattr(module, '__file__', None)
     if path and is_user_file(path):
-      above = name.count('.') + hasattr(module, '__path__')  # of a package
-      folders[str(pathlib.Path(os.path.abspath(path)).parents[above])] = None
+      file = pathlib.Path(os.path.abspath(path).removesuffix('/__init__.py'))
+      *above, _ = parts = name.split('.')
+      if not above or file.with_suffix('').parts[-len(parts) :] == (*parts,):
+        folders[str(file.parents[len(above)])] = None
   return list(folders)
 
 
