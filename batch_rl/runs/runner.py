@@ -73,9 +73,8 @@ class RecordedRunner(run_experiment.Runner):
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])
     self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
-    if (
-      intra_op_threads is not None
-    ):  # Dopamine's runner makes the session's options.
+    if intra_op_threads is not None:
+      # Dopamine's runner makes the session's options, so they cannot have it.
       os.environ['TF_NUM_INTRAOP_THREADS'] = str(intra_op_threads)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(

@@ -111,9 +111,10 @@ def loaded_folders() -> list[str]:
     path = getattr(module, '__file__', None)
     if path and is_user_file(path):
       file = pathlib.Path(os.path.abspath(path).removesuffix('/__init__.py'))
-      *above, _ = parts = name.split('.')
-      if not above or file.with_suffix('').parts[-len(parts) :] == (*parts,):
-        folders[str(file.parents[len(above)])] = None
+      depth, inside = name.count('.'), f'/{name.replace(".", "/")}'
+      # The path of a module of a package ends with the names of both.
+      if not depth or str(file.with_suffix('')).endswith(inside):
+        folders[str(file.parents[depth])] = None
   return list(folders)
 
 
