@@ -20,6 +20,8 @@ class Quantiles(heads.Head):
       the quantile regression loss.
   """
 
+  reads = ('quantile_values',)
+
   def __init__(self, num_atoms: int = 200, kappa: float = 1.0):
     self.num_atoms = self.num_outputs = num_atoms
     self.kappa = kappa
@@ -69,19 +71,32 @@ def quantile_huber_loss(
   """
   if taus is None:
     taus = midpoints(quantiles.shape.as_list()[1])[None, :]
-  errors = targets[:, None, :] - quantiles[:, :, None]
-  huber = abs_errors = tf.abs(errors)
-  if kappa > 0:
-    huber = tf.where(
-      abs_errors <= kappa,
-      0.5 * tf.square(errors),
-      kappa * (abs_errors - 0.5 * kappa),
-    )
-  weights = tf.abs(taus[:, :, None] - tf.cast(errors < 0, tf.float32))
-  losses = weights * huber
-  if probabilities is None:
-    return tf.reduce_sum(tf.reduce_mean(losses, axis=2), axis=1)
-  return tf.reduce_sum(losses * probabilities[:, None, :], axis=(1, 2))
+  theta, taus = tf.cast(quantiles, tf.float64), tf.cast(taus, tf.float64)
+  order = tf.argsort(targets)
+  x = tf.gather(tf.cast(targets, tf.float64), order, batch_dims=1)
+  p = tf.ones_like(x) / tf.cast(tf.shape(x)[1], tf.float64)
+  if probabilities is not None:
+    p = tf.gather(tf.cast(probabilities, tf.float64), order, batch_dims=1)
+  # The loss is linear or quadratic in the error between the bounds -kappa, 0 and kappa. So
+  # sums over the sorted samples suffice: of their probabilities, first and second moments.
+  sums = tf.cumsum(tf.stack([p, p * x, p * x**2], axis=2), axis=1)
+  sums = tf.pad(sums, [[0, 0], [1, 0], [0, 0]])
+  bounds = tf.concat([theta - kappa, theta, theta + kappa], axis=1)
+  sums_below = tf.gather(sums, tf.searchsorted(x, bounds), batch_dims=1)
+  low, middle, high = tf.split(sums_below, 3, axis=1)
+
+  def linear(part, sign):
+    p, px, _ = tf.unstack(part, axis=2)
+    return (kappa or 1.0) * (sign * (px - theta * p) - 0.5 * kappa * p)
+
+  def quadratic(part):
+    p, px, pxx = tf.unstack(part, axis=2)
+    return 0.5 * (pxx - 2 * theta * px + theta**2 * p)
+
+  below = linear(low, -1) + quadratic(middle - low)
+  above = linear(sums[:, -1:] - high, 1) + quadratic(high - middle)
+  losses = tf.reduce_sum((1 - taus) * below + taus * above, axis=1)
+  return tf.cast(losses, tf.float32)
 
 
 def midpoints(count: int) -> tf.Tensor:
