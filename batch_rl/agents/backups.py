@@ -1,8 +1,8 @@
 """Backups: the target of the return of (s, a), from the next state s'.
 
 Each gives r + gamma^n Z', where Z' is a distribution or several estimates of the return
-from s' on, as the agent's head has them; 0 if the episode ends. All use the target
-network, and are not differentiated.
+from s' on, as the agent's head has them; 0 if the episode ends. Most read the target
+network. None is differentiated.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import heads, policies
+from batch_rl.agents import graph_checks, heads, policies
 
 __all__ = [
   'Backup', 'Double', 'LoggedAction', 'Max', 'MonteCarlo', 'Munchausen', 'Policy',
@@ -45,6 +45,12 @@ class Backup:
       batch: Batch of the update.
     """
     values, probabilities = self.next_returns(agent, batch)
+    if values.shape.rank not in (None, 2):
+      raise ValueError(
+        f'{type(self).__name__}.next_returns returned values, '
+        f'{graph_checks.describe(values)}; expected (n, k): with one value a state, '
+        'values[:, None].'
+      )
     rewards = self.rewards(agent, batch)[:, None]
     follows = 1.0 - tf.cast(batch.terminal, tf.float32)
     discounts = (agent.cumulative_gamma * follows)[:, None]
@@ -156,11 +162,17 @@ class Munchausen(Backup):
     return batch.reward + self._alpha * tf.clip_by_value(taken, self._clip, 0)
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
-    """Returns the returns under pi, with its entropy."""
+    """Returns the returns under pi, with its entropy.
+
+    Samples and quantiles are averaged over the actions level by level, as in the
+    paper's Munchausen-IQN.
+    """
     outputs, returns = next_outputs(agent, batch)
     scaled = self._log_policy(outputs.q_values)[:, :, None]
     policy = tf.nn.softmax(outputs.q_values / self._tau)
     softened = returns._replace(values=returns.values - scaled)
+    if returns.probabilities is None:
+      return heads.Estimates().under(policy, softened)
     return agent.head.under(policy, softened)
 
 

@@ -175,7 +175,10 @@ _LATER = {
   'double': {'config': 'dqn_adam', 'arguments': {'backup': backups.Double()}},
   'dueling': {'config': 'dqn_adam', 'arguments': {'dueling': True}},
   'iqn': _IQN,
-  'munchausen_iqn': _IQN,
+  'munchausen_iqn': {
+    **_IQN,
+    'bindings': (*_IQN['bindings'], 'Munchausen.tau = 0.5'),
+  },
   'hl_gauss_cql': {'optimizer': functools.partial(ADAM, learning_rate=6.25e-5)},
 }
 for _name, _loss in offline_equations.LOSSES.items():

@@ -130,6 +130,7 @@ def munchausen_dqn(networks, batch, actions, alpha=0.9, tau=0.03, clip=-1.0):
 def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
   """Dabney et al., 2018, Equation 3; or Munchausen-IQN, with (alpha, tau, clip).
 
+  Munchausen-IQN (Vieillard et al., 2020) sums over the actions at each level.
   The mean of Z over levels is over the midpoints of `samples` equal parts.
   """
   levels = np.tile((np.arange(samples) + 0.5) / samples, (len(batch.state), 1))
@@ -147,12 +148,12 @@ def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
       policy, scaled = soft_value(z_mean[j], tau)
     loss = 0.0
     for i, tau_i in enumerate(batch.taus[j]):
-      for b in range(actions):
-        for sample in z[j, b]:
-          y = bonus + batch.target(j, sample - scaled[b])
-          error = y - theta[j, a, i]
-          rho = equations.quantile_huber(error, tau_i, kappa) / kappa
-          loss += policy[b] * rho / len(z[j, b])
+      for samples in z[j].T:
+        y = bonus + batch.target(j, policy @ (samples - scaled))
+        error = y - theta[j, a, i]
+        loss += (
+          equations.quantile_huber(error, tau_i, kappa) / kappa / len(z[j].T)
+        )
     losses.append(loss)
   return mean(losses)
 
@@ -253,7 +254,7 @@ LOSSES: dict[str, Any] = {
   'cql_dr3': cql_dr3,
   'iqn': iqn,
   'munchausen_dqn': munchausen_dqn,
-  'munchausen_iqn': functools.partial(iqn, munchausen=(0.9, 0.03, -1.0)),
+  'munchausen_iqn': functools.partial(iqn, munchausen=(0.9, 0.5, -1.0)),
   'hl_gauss': hl_gauss,
   'hl_gauss_cql': hl_gauss_cql,
   'two_hot': two_hot,
