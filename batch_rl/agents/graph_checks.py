@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 _RANDOM = re.compile(
@@ -24,8 +25,8 @@ def check_outputs(
     expected: Shape of each field, without the axis of the states.
 
   Raises:
-    ValueError: If the network is not a Keras model; or a field is missing, is not a
-      floating-point tensor, or has another shape.
+    ValueError: If the network is not a Keras model; or a field is missing, is not
+      float32, or has another shape.
   """
   name = type(network).__name__
   if not isinstance(network, tf.keras.layers.Layer):
@@ -34,8 +35,10 @@ def check_outputs(
     )
   for field, shape in expected.items():
     value: Any = getattr(outputs, field, None)
-    is_floating = tf.is_tensor(value) and value.dtype.is_floating
-    if is_floating and value.shape[1:] == shape:
+    if field == 'quantile_values' and value is None:
+      value = getattr(outputs, 'logits', None)  # of 2020
+    is_float = tf.is_tensor(value) and value.dtype == tf.float32
+    if is_float and value.shape[1:] == shape:
       continue
     found = (
       describe(outputs) if value is None else f'{field}, {describe(value)}'
@@ -120,8 +123,22 @@ def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:
   """
   if all(gradient is None for gradient, _ in pairs):
     raise ValueError(
-      f'{agent.__name__}.loss does not depend on the online network: compute it from '
+      f'{agent.__name__}.loss does not depend on any trained weight: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'
+    )
+
+
+def check_weights(agent: Any) -> None:
+  """Checks the weights of an agent before they are saved.
+
+  Raises:
+    FloatingPointError: If one is not finite.
+  """
+  variables = agent._sess.graph.get_collection('trainable_variables')
+  if not all(np.isfinite(array).all() for array in agent._sess.run(variables)):
+    raise FloatingPointError(
+      f'Weights are not finite at agent step {agent.training_steps}: training has '
+      'diverged. Earlier checkpoints are kept.'
     )
 
 

@@ -230,8 +230,13 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       value: Scalar, or a tensor whose mean is shown.
 
     Raises:
-      ValueError: If the name is taken.
+      ValueError: If the name is taken, or the value is of Python's `bool`.
     """
+    if isinstance(value, bool):
+      raise ValueError(
+        f'{type(self).__name__}.loss logs {name} = {value}, a value of Python: compare '
+        'tensors by tf.equal or tf.not_equal, as == and != compare objects.'
+      )
     if name in ('Loss', *self._scalars):
       raise ValueError(
         f'{type(self).__name__}.loss logs another scalar by the name {name!r}: '
@@ -340,8 +345,10 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     target copies and layers with `trainable = False`.
     """
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
-    for value in [list(self.networks.values()), *vars(self).values()]:
-      for part in value if isinstance(value, (list, tuple)) else [value]:
+    owners = self, *getattr(self, 'terms', ())
+    for value in [v for owner in owners for v in vars(owner).values()]:
+      parts = value.values() if isinstance(value, dict) else value
+      for part in parts if isinstance(value, dict | list | tuple) else [value]:
         if isinstance(part, tf.keras.layers.Layer):
           frozen |= {weight.name for weight in part.non_trainable_weights}
     return [

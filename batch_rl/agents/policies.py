@@ -180,6 +180,12 @@ class ActionChoice:
 
   def __init__(self, agent: Any, outputs: Any):
     name = f'{type(agent).__name__}.choose_actions'
+    for value in tf.nest.flatten(outputs):
+      if not tf.is_tensor(value) or not value.shape.rank:
+        raise ValueError(
+          f'{type(agent).__name__}.acting_outputs has {graph_checks.describe(value)}; '
+          'expected tensors (n, ...) for n states: override it to leave others out.'
+        )
     specs = tf.nest.map_structure(
       lambda tensor: tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype),
       outputs,

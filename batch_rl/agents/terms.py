@@ -22,6 +22,7 @@ class Term:
   """
 
   needs: tuple[str, ...] = ()
+  weight = 1.0
 
   def __init__(self, weight: float = 1.0):
     self.weight = weight

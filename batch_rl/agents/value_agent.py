@@ -76,9 +76,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    needs = [*self.needs, *self.backup.needs]
-    needs += [name for term in self.terms for name in term.needs]
-    self.needs = tuple(dict.fromkeys(needs))
+    needs = [part.needs for part in (self, self.backup, *self.terms)]
+    lists = [[names] if isinstance(names, str) else names for names in needs]
+    self.needs = tuple(dict.fromkeys(sum(map(tuple, lists), ())))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 

@@ -469,13 +469,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       FloatingPointError: If a weight is not finite, since the previous checkpoint
         is better.
     """
-    variables = self._sess.graph.get_collection('trainable_variables')
-    if not all(np.isfinite(w).all() for w in self._sess.run(variables)):
-      raise FloatingPointError(
-        f'Weights are not finite after update '
-        f'{self.training_steps // self.update_period}: training has diverged. '
-        'Earlier checkpoints are kept.'
-      )
+    graph_checks.check_weights(self)
     return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
 
   def _store_transition(self, *args, **kwargs):

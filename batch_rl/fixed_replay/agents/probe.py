@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from batch_rl.agents import diagnostics, features, graph_checks
+from batch_rl.dataset.sampling import columns
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.fixed_replay.replay_memory import fixed_batch
 
@@ -45,7 +46,7 @@ class Probe:
     self._transitions = fixed_batch.FixedBatch(
       agent._replay,
       self._batches * self._batch_size,
-      [*agent.needs, 'return_to_go', 'discount_after_log'],
+      columns.check([*agent.needs, 'return_to_go', 'discount_after_log']),
       agent._seed,
     )
     placeholder = tf.compat.v1.placeholder

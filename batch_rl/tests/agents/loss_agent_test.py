@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from batch_rl.agents import terms
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import programs
@@ -77,6 +78,37 @@ class TwoDraws(OfflineDQN):
       self.log_scalar(f'Product{i}', draws[0] * draws[i])
     self.log_scalar('First', draws[0][:1])
     return super().loss(batch)
+
+
+class Frozen(OfflineDQN):
+  """Has networks that are not to be trained, in attributes, containers and a term."""
+
+  def build_networks(self):
+    self.frozen = self._create_network('A')
+    self.in_list = [self._create_network('B')]
+    self.in_dict = {1: self._create_network('C'), 'rate': 0.1}
+    [term] = self.terms
+    term.network = self._create_network('D')
+    for network in self.all_frozen():
+      network(self.state_ph)
+      network.trainable = False
+
+  def all_frozen(self):
+    return self.frozen, *self.in_list, self.in_dict[1], self.terms[0].network
+
+  def loss(self, batch):
+    values = [n(batch.state).q_values for n in self.all_frozen()]
+    return super().loss(batch) + tf.reduce_sum(tf.square(values), [0, 2])
+
+
+def test_frozen_networks_are_not_trained(make_agent):
+  agent = make_agent(class_=Frozen, terms=[terms.CQL()])
+  before = cartpole.values(agent)
+  list(agent.train_steps(4))
+  after = cartpole.values(agent)
+  changed = {n for n in before if np.any(before[n] != after[n])}
+  assert {name.split('/')[0] for name in changed} & {*'ABCD'} == set()
+  assert any(name.startswith('Online') for name in changed)
 
 
 def test_draws_of_a_loss_have_independent_seeds(make_agent):
@@ -156,6 +188,11 @@ def second_loss(agent, batch, losses):
   return losses
 
 
+def comparing(agent, batch, losses):
+  agent.log_scalar('Equal', batch.action == agent.num_actions)
+  return losses
+
+
 def in_a_function(agent, batch, losses):
   return losses + tf.function(lambda: tf.random.normal(()), autograph=False)()
 
@@ -180,11 +217,12 @@ def built(log_dir):
   [
     (own_batch, 'Mistaken.loss uses the tensor'),
     (second_loss, "'Loss'"),
+    (comparing, 'logs Equal = False, .*tf.equal'),
     (lost_summary, r'self.log_scalar'),
     (of_python, 'PyFunc'),
     (
       lambda agent, batch, losses: batch.reward + tf.stop_gradient(losses),
-      'Mistaken.loss does not depend on the online network',
+      'Mistaken.loss does not depend on any trained weight',
     ),
     (lambda agent, batch, losses: None, 'None.*float32'),
     (lambda agent, batch, losses: tf.reduce_mean(losses), r'\(\).*\(32,\)'),

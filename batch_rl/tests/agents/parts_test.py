@@ -122,7 +122,11 @@ class Case:
         chosen = policy
         if self.backup_name == 'max':
           chosen = np.eye(A)[(samples * p).sum(1).argmax()]
-        values = reward + discount * (samples + bonus[:, None])
+        values = samples + bonus[:, None]
+        if self.backup_name == 'munchausen' and self.head_name not in SUPPORTS:
+          # Level by level, as in Munchausen-IQN.
+          values, p, chosen = (policy @ values)[None], p[:1], np.ones(1)
+        values = reward + discount * values
         p = chosen[:, None] * p
         targets.append([*zip(values.ravel(), p.ravel(), strict=True)])
       result.append(targets)
@@ -379,6 +383,15 @@ class Mean(terms.CQL):
     return tf.reduce_mean(super().__call__(agent, batch))
 
 
+class Flat(backups.Max):
+  def next_returns(self, agent, batch):
+    return heads.Returns(super().next_returns(agent, batch).values[:, 0])
+
+
+class Needing(backups.Max):
+  needs = 'return_to_come'
+
+
 TINY = {'network': programs.TinyNetwork}
 NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 
@@ -392,6 +405,8 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
     ('dqn', {'terms': [Mean()]}, r'Mean.__call__ returned float32 \(\); .*32'),
     ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
+    ('dqn', {'backup': Flat()}, r'Flat.next_returns .*\(32,\); .*\(n, k\)'),
+    ('dqn', {'backup': Needing()}, "no column 'return_to_come'"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
     ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),

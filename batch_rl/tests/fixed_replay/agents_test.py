@@ -111,7 +111,7 @@ def test_infinite_weights_are_not_saved(agent, tmp_path):
     *_, last = tf.compat.v1.trainable_variables()
   infinite = np.full(last.shape.as_list(), np.inf, np.float32)
   cartpole.load_values(agent, {last.op.name: infinite})
-  with pytest.raises(FloatingPointError, match='update 0'):
+  with pytest.raises(FloatingPointError, match='step 0'):
     agent.bundle_and_checkpoint(str(tmp_path), 0)
   assert not list(tmp_path.iterdir())
 

@@ -88,6 +88,9 @@ def test_training_is_the_same_to_the_bit(shared_agents, name):
   first = measuring.measure()
   values = VALUES if agent.estimates_returns else set()
   assert first.keys() >= values | FEATURES | LOSS | ALWAYS
+  if name == 'bc':
+    accuracy = first['loss_Accuracy']
+    assert 0 < accuracy == pytest.approx(first['greedy_is_logged'])
   found = update_loop_test.train_by(agent, first_values, 5)
   update_loop_test.assert_same_results(found, expected)  # without new variables
   assert measuring.measure() != first
@@ -114,6 +117,8 @@ def test_a_resumed_run_has_the_same_transitions(make_agent):
 
 class Loss(OfflineDQN):
   """Has a loss of its own."""
+
+  needs = ('state', 'return_to_go')
 
   def loss(self, batch):
     q_values = self.online(batch.state).q_values
