@@ -61,14 +61,6 @@ class AtariEnvironment(ale_env.AtariEnv):
     """Loads `rom`; ale-py itself would only load a ROM that it ships."""
     self.ale.loadROM(self.rom.path)
 
-  def load_seeded(self, seed: int) -> None:
-    """Loads `rom` with a seed of the emulator, as `AtariVectorEnv` does.
-
-    `reset(seed=...)` derives another seed from its argument.
-    """
-    self.ale.setInt('random_seed', seed)
-    self.load_game()
-
 
 # Dopamine passes repeat_action_probability, so a binding would have no effect.
 @gin.configurable(

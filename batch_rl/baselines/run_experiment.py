@@ -1,6 +1,7 @@
 """Runner of online training, which logs every transition."""
 
 import math
+import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.runs import environments, runner
-from batch_rl.utils import seeding
+from batch_rl.utils import safe_pickle, seeding
 from batch_rl.utils.user_code import gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
@@ -73,7 +74,7 @@ class LoggedRunner(runner.RecordedRunner):
   """Dopamine's runner for an agent with a `replay_log`.
 
   With `clip_rewards`, the agent and the log get clipped rewards, as in the dataset.
-  `ClippedReward` also tells the log the unclipped ones, for the returns of its manifest.
+  The log also receives the unclipped ones, for the returns in its manifest.
 
   Args:
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
@@ -82,7 +83,8 @@ class LoggedRunner(runner.RecordedRunner):
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
 
   Raises:
-    ValueError: If the environment's observations do not fit the agent.
+    ValueError: If the environment's observations do not fit the agent, or its state
+      cannot be saved.
   """
 
   def __init__(
@@ -105,11 +107,12 @@ class LoggedRunner(runner.RecordedRunner):
       for name in ('state', 'restore')
     )
     self._obstacle = 'this environment cannot be saved within an iteration'
-    if is_resumable:
-      self._obstacle = ''
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
+    if is_resumable:
+      self._obstacle = ''
+      _check_state(self._environment)
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log
@@ -248,3 +251,15 @@ class LoggedRunner(runner.RecordedRunner):
     """Runs all iterations, then completes the last shard."""
     super().run_experiment()
     self._log.close()
+
+
+def _check_state(environment):
+  """Checks that the state of an environment can be saved."""
+  state = environment.state()
+  try:
+    safe_pickle.dumps(state)
+  except (ValueError, TypeError, AttributeError, pickle.PickleError) as error:
+    raise ValueError(
+      f'{type(environment).__name__}.state() cannot be saved, since {error}: return '
+      'numbers, text, lists, dicts and arrays, e.g. rng.bit_generator.state for rng.'
+    ) from error

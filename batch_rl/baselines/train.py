@@ -71,6 +71,7 @@ def main(unused_argv: Any = None) -> None:
   with command_line.user_errors():
     command_line.require(('base_dir',))
     FLAGS.set_default('replay_log_dir', FLAGS.base_dir)
+    command_line.require(('replay_log_dir',))
     files.check_local(FLAGS.replay_log_dir)
     sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.

@@ -107,7 +107,8 @@ def reset(environment: Any, seed: int | None = None) -> np.ndarray:
     return environment.reset(seed=seed)
   if seed is not None:
     if emulator := atari.emulator(environment):
-      emulator.load_seeded(seed)
+      emulator.ale.setInt('random_seed', seed)
+      emulator.load_game()
     else:
       environment.environment.reset(seed=seed)
   return environment.reset()

@@ -3,9 +3,10 @@
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from batch_rl.agents import loss_agent, session_calls
+from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
 from batch_rl.dataset.shards import replay_log
 from batch_rl.runs import initial_weights
@@ -69,7 +70,7 @@ class LoggedAgentMixin(
 
   @property
   def offline_rows(self) -> offline_rows.OfflineRows | None:
-    """Logged transitions that each batch also has, if any."""
+    """Source of the logged transitions in each batch; None for none."""
     return getattr(self._replay.memory, 'offline', None)
 
   def log_final_buffer(self) -> None:
@@ -79,7 +80,12 @@ class LoggedAgentMixin(
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict | None:
-    """Saves as the agent does, with the state of the current episode."""
+    """Saves as the agent does, with the state of the current episode.
+
+    Raises:
+      FloatingPointError: If a weight is not finite.
+    """
+    graph_checks.check_weights(self)
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
       bundle['episode'] = {name: vars(self).get(name) for name in _EPISODE}
@@ -107,7 +113,14 @@ class LoggedAgentMixin(
         self.offline_rows.raise_error()  # one line instead of TensorFlow's report
       raise
 
+  def _record_observation(self, observation):
+    # The environment may reuse its array.
+    super()._record_observation(np.array(observation))
+
   def _build_replay_buffer(self, use_staging):
+    # An update needs a complete transition in memory.
+    complete = self.stack_size + self.update_horizon - 1
+    self.min_replay_history = max(self.min_replay_history, complete)
     replay = logged_replay_buffer.WrappedLoggedReplayBuffer(
       log_dir=self._log_dir,
       observation_shape=self.observation_shape,

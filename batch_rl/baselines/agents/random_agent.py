@@ -33,8 +33,8 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
     seed: Seed of the run, from which the actions are drawn; None for an unseeded
       agent.
-    **unused: Other arguments of Dopamine's `DQNAgent`, which the agent was in 2020;
-      they have no effect.
+    **unused: Other arguments of `DQNAgent`, the base class in 2020. They have no
+      effect.
 
   Attributes:
     replay_log: Log of the run.
@@ -116,7 +116,8 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     return True
 
   def _act(self, observation) -> int:
-    self._observation = np.reshape(observation, self.observation_shape)
+    # The environment may reuse its array.
+    self._observation = np.array(observation).reshape(self.observation_shape)
     self._action = int(self._random.integers(self.num_actions))
     return self._action
 

@@ -57,42 +57,31 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   records its position, `load` returns to that position and refills the memory.
 
   Args:
-    log: Log of the run.
+    log: Log of the run, an attribute, too.
     *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`.
-    offline: Logged transitions that each batch also has, after those of the memory;
+    offline: An attribute, too: logged transitions that each batch also has, after those of the memory;
       None for none.
     **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
   """
 
-  _offline: offline_rows.OfflineRows | None = None
+  offline: offline_rows.OfflineRows | None = None
 
   def __init__(self, log: replay_log.ReplayLog, *args, offline=None, **kwargs):
-    # Dopamine would checkpoint a public attribute as an array.
-    self._log = log
-    self._offline = offline
+    self.log = log
+    self.offline = offline
     super().__init__(*args, **kwargs)
-
-  @property
-  def log(self) -> replay_log.ReplayLog:
-    """Log of the run."""
-    return self._log
-
-  @property
-  def offline(self) -> offline_rows.OfflineRows | None:
-    """Logged transitions that each batch also has, if any."""
-    return self._offline
 
   def log_final_buffer(self) -> None:
     """Writes the last, partial shard. For code written for the 2020 API.
 
     It closes the log, so nothing can be added afterwards.
     """
-    self._log.close()
+    self.log.close()
 
   def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
     """Adds a transition to the memory and to the log; see the base class."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
-    self._log.add(
+    self.log.add(
       observation,
       action,
       reward,
@@ -161,12 +150,12 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     """
     if batch_size is None:
       batch_size = self._batch_size
-    if indices is None and self._offline is not None:
-      own_size = batch_size - self._offline.count
+    if indices is None and self.offline is not None:
+      own_size = batch_size - self.offline.count
       own = self.sample_transition_batch(
         own_size, self.sample_index_batch(own_size)
       )
-      logged = self._offline.draw(self.get_transition_elements(batch_size))
+      logged = self.offline.draw(self.get_transition_elements(batch_size))
       return tuple(map(np.concatenate, zip(own, logged, strict=True)))
     if indices is None:
       indices = self.sample_index_batch(batch_size)
@@ -213,9 +202,9 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       iteration_number: Number in the name of the checkpoint.
     """
     position = {}
-    if self._offline is not None:
-      position['offline_batches'] = self._offline.next_batch
-    save_log(self._log, checkpoint_dir, iteration_number, **position)
+    if self.offline is not None:
+      position['offline_batches'] = self.offline.next_batch
+    save_log(self.log, checkpoint_dir, iteration_number, **position)
 
   def load(self, checkpoint_dir: str, suffix: int) -> None:
     """Restores the log from a checkpoint and refills the memory from the log.
@@ -226,26 +215,31 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
     Raises:
       tf.errors.NotFoundError: If there is no such checkpoint.
-      ValueError: If the log is shorter than at the checkpoint.
+      ValueError: If the log is shorter than at the checkpoint, or lacks columns of the
+        memory.
     """
-    state = load_log(self._log, checkpoint_dir, suffix)
-    if self._offline is not None:
-      self._offline.next_batch = state.get('offline_batches', 0)
+    if self._extra_storage_types:
+      raise ValueError(
+        'A memory with extra_storage_types cannot be restored: the log lacks them.'
+      )
+    state = load_log(self.log, checkpoint_dir, suffix)
+    if self.offline is not None:
+      self.offline.next_batch = state.get('offline_batches', 0)
     capacity = self._replay_capacity
-    for name, first_row, rows in self._log.read_back(capacity):
+    for name, first_row, rows in self.log.read_back(capacity):
       slots = np.arange(first_row, first_row + len(rows)) % capacity
       self._store[name][slots] = rows
     # The log has terminals at the ends of truncated episodes, too.
-    ends = np.array(self._log.truncated_rows, np.int64)
-    truncated = ends[ends >= self._log.rows - capacity] % capacity
-    terminals = self._store['terminal'][: min(self._log.rows, capacity)]
+    ends = np.array(self.log.truncated_rows, np.int64)
+    truncated = ends[ends >= self.log.rows - capacity] % capacity
+    terminals = self._store['terminal'][: min(self.log.rows, capacity)]
     self.episode_end_indices = {*np.flatnonzero(terminals).tolist()}
     terminals[truncated] = 0
-    self.add_count = np.array(self._log.rows)
+    self.add_count = np.array(self.log.rows)
     self.invalid_range = circular_replay_buffer.invalid_range(
       self.cursor(), capacity, self._stack_size, self._update_horizon
     )
-    self._next_experience_is_episode_start = self._log.at_episode_start
+    self._next_experience_is_episode_start = self.log.at_episode_start
 
 
 class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
@@ -270,7 +264,7 @@ class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
     super(LoggedReplayBuffer, self).__init__(*args, **kwargs)
     directory = os.fspath(log_dir)
     replay_log.check_log_directory(directory, None)
-    self._log = replay_log.ReplayLog(
+    self.log = replay_log.ReplayLog(
       directory,
       self._observation_shape,
       self._observation_dtype,
@@ -358,17 +352,20 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     seed: int | None = None,
     **kwargs: Any,
   ):
+    shared = {
+      'observation_shape': observation_shape,
+      'stack_size': stack_size,
+      'batch_size': batch_size,
+      'update_horizon': update_horizon,
+      'gamma': gamma,
+    }
     if offline_fraction:
       kwargs['offline'] = _offline_rows(
         offline_dir,
         offline_fraction,
         kwargs,
-        batch_size=batch_size,
-        observation_shape=observation_shape,
+        **shared,
         observation_dtype=observation_dtype,
-        stack_size=stack_size,
-        update_horizon=update_horizon,
-        gamma=gamma,
         subset=offline_subset,
         cache_dir=offline_cache_dir,
         seed=seed,
@@ -385,14 +382,7 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       stack_size=stack_size,
       update_horizon=update_horizon,
     )
-    shared = {
-      'observation_shape': observation_shape,
-      'stack_size': stack_size,
-      'replay_capacity': replay_capacity,
-      'batch_size': batch_size,
-      'update_horizon': update_horizon,
-      'gamma': gamma,
-    }
+    shared['replay_capacity'] = replay_capacity
     memory = LoggedReplayBuffer(
       log, **shared, observation_dtype=observation_dtype, **kwargs
     )

@@ -31,14 +31,10 @@ class SpiedAgent(random_agent.RandomAgent):
     super().end_episode(reward)
 
 
-@pytest.mark.parametrize('clips', [True, False])
-def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
-  gin.bind_parameter('run_seed.seed', 1)
-  walk = random_walk.RandomWalk()
-  walk.reset(seed=2)
-  agent = SpiedAgent(
+def spied_agent(tmp_path):
+  return SpiedAgent(
     None,
-    walk.action_space.n,
+    3,
     str(tmp_path),
     observation_shape=random_walk.SHAPE,
     observation_dtype=tf.float64,
@@ -46,6 +42,33 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
     shard_capacity=1000,
     seed=1,
   )
+
+
+class SavesAGenerator(random_walk.RandomWalk):
+  def state(self):
+    return {'rng': self._random}
+
+  def restore(self, state):
+    self._random = state['rng']
+
+
+def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path):
+  agent, message = (
+    spied_agent(tmp_path),
+    'SavesAGenerator.state.*generator_ctor',
+  )
+  with pytest.raises(ValueError, match=message):
+    run_experiment.LoggedRunner(
+      str(tmp_path / 'run'), lambda *_, **__: agent, SavesAGenerator
+    )
+
+
+@pytest.mark.parametrize('clips', [True, False])
+def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
+  gin.bind_parameter('run_seed.seed', 1)
+  walk = random_walk.RandomWalk()
+  walk.reset(seed=2)
+  agent = spied_agent(tmp_path)
   runner = run_experiment.LoggedRunner(
     str(tmp_path / 'run'),
     lambda *_, **__: agent,
