@@ -37,6 +37,8 @@ from typing import Any
 
 from absl import logging as absl_logging
 
+from batch_rl.utils import programs
+
 # Dopamine calls deprecated functions of TensorFlow and of its own; a notebook would also
 # show a line for each checkpoint that is restored.
 _NOISE = re.compile(
@@ -53,6 +55,7 @@ def activate() -> None:
   """
   if any(isinstance(finder, _ImportHooks) for finder in sys.meta_path):
     return
+  programs.open_closed_streams()
   if importlib.util.find_spec('dopamine') is None:
     # With this name, `python -m` shows the message without a traceback.
     raise ImportError(
@@ -128,7 +131,7 @@ def _silence_tensorflow_import():
 
 @contextlib.contextmanager
 def _hand_arrays_over():
-  """Spares arrays that Python returns to a graph TensorFlow's conversion.
+  """Skips TensorFlow's conversion of arrays that Python functions return to a graph.
 
   It parses NumPy's version for each array, which takes half the time of a batch, under
   the interpreter's lock.

@@ -153,6 +153,9 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
         episodes = vector_evaluation.play_episodes(
           environments, agent.select_actions, num_steps, seed, bar.update
         )
+      logging.info(
+        'Iteration %d: %s.', iteration, evaluations.summary(episodes)
+      )
       path = evaluations.write(
         given.base_dir,
         iteration,
@@ -160,9 +163,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
         environments.num_envs,
         f'evaluate-{iteration}',
         seed=given.seed,
-      )
-      logging.info(
-        'Iteration %d: %s.', iteration, evaluations.summary(episodes)
+        gin_bindings=[*given.gin_bindings],
       )
       logging.info('episodes: %s', path)
     if given.video:

@@ -57,11 +57,7 @@ class DataOnly:
     del seed
     return self._observation
 
-  def step(self, action: int) -> Any:
-    """Raises a MistakeError."""
-    raise programs.MistakeError(
-      f'{self.name} is not played by this run, which evaluates a policy on data.'
-    )
+  step = None  # It is never played.
 
 
 class FittedQ:
@@ -70,7 +66,7 @@ class FittedQ:
   gin has the settings of the evaluations from now on.
 
   Args:
-    record: Record of the run whose data, observations, network and discount count.
+    record: Record of the run that gives observations, network, discount and subset.
     sources: gin files and bindings that override its settings.
     replay_data_dir: Directory of the shards, or a store.
     out: Directory for the runs, and for the compressed data unless gin binds another.
@@ -135,8 +131,8 @@ class FittedQ:
   ) -> run_experiment.FixedReplayRunner:
     """Returns the runner that learns the values of a policy, in the current graph.
 
-    Another policy, other settings or other data have another `base_dir`, so nothing
-    outdated is resumed.
+    The name of `base_dir` contains a hash of policy, settings and data, so a run resumes
+    only with the same ones.
 
     Raises:
       ValueError: If a setting does not fit.

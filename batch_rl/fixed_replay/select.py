@@ -171,6 +171,12 @@ def score(
       frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)
       for c in candidates
     ]
+    for candidate, policy in zip(candidates, policies, strict=True):
+      if policy.state_shape != policies[0].state_shape:
+        raise ValueError(
+          f'{candidate.run} has states of shape {policy.state_shape}, '
+          f'{candidates[0].run} of {policies[0].state_shape}: rank them apart.'
+        )
   logged = fitted.logged
   logging.info(
     'Scores at %d initial states and %d transitions of %s.',
@@ -288,6 +294,9 @@ def main(runs: Sequence[str]) -> None:
     candidates = find_candidates(runs, FLAGS.checkpoints)
     if FLAGS.replay_dir:
       replay_data_dir = store.find_data(FLAGS.replay_dir)
+      # All of it, whatever part the first run had, unless a binding chooses one.
+      all_rows = gin_files.read([], ['FixedReplayBuffer.subset = None'])
+      sources = [*all_rows, *sources]
     else:
       replay_data_dir = common_data(candidates)
     run_record.lock(FLAGS.out, '--out')

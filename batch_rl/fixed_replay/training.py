@@ -16,7 +16,7 @@ from batch_rl.fixed_replay import evaluate, recorded_run
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import command_line, games, interruption, run_record
 from batch_rl.runs import evaluations as evaluations_lib
-from batch_rl.runs.bindings import gin_internals, syntax
+from batch_rl.runs.bindings import gin_internals, settings, syntax
 from batch_rl.utils import choices, programs, seeding
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
@@ -50,11 +50,11 @@ def make_runner(
     sources, 'create_offline_agent', REGISTRY, given
   )
   if updates is not None:
+    if not settings.is_integer(updates) or updates < 1:
+      raise ValueError(f'updates={updates!r} is not an integer of at least 1.')
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
-    command_line.bind(
-      'FixedReplayRunner.training_steps', operator.index(updates) * period
-    )
+    command_line.bind('FixedReplayRunner.training_steps', int(updates) * period)
   weights = given.init_checkpoint_dir
   record = command_line.start_run(
     agent,
@@ -165,6 +165,10 @@ def _names(agent: str | type) -> tuple[str | None, str | None]:
     if REGISTRY.find(name) is not agent:
       raise ValueError(f'{name} is another class now: give that one.')
     return None, name
+  if agent.endswith('.gin'):
+    raise ValueError(
+      f'agent={agent!r} is a file: give gin_files, and its agent.'
+    )
   if user_modules.is_dotted(agent):
     return None, agent
   return choices.choose('agent', agent, REGISTRY.configs), None

@@ -61,6 +61,8 @@ def write(
 ) -> str:
   """Writes the episodes of an evaluation and their mean return.
 
+  An earlier file of the name is kept as `<name>.json.before`.
+
   Args:
     base_dir: Directory of the run.
     iteration: Evaluated iteration.
@@ -82,6 +84,8 @@ def write(
     'episodes': [dataclasses.asdict(episode) for episode in episodes],
   }
   path = _path(base_dir, iteration if name is None else name)
+  if os.path.basename(path) in files.names_in(os.path.dirname(path)):
+    files.rename(path, f'{path}.before')
   files.write_json(path, content)
   return path
 

@@ -209,3 +209,8 @@ os.write(2, b'W0000 00:00:17.3  1 gpu.cc:1] Your driver is too old.\\n')
   first, *rest = done.stderr.splitlines()
   assert 'Your driver is too old.' in first
   assert ('libtensorflow is broken' in str(rest)) == bool(end) == bool(rest)
+  line = [sys.executable, '-c', 'import batch_rl.agents, tensorflow']
+  without_stderr = subprocess.run(
+    line, cwd=tmp_path, preexec_fn=lambda: os.close(2), check=False
+  )
+  assert without_stderr.returncode == bool(end)

@@ -80,12 +80,13 @@ class RingFrames:
     if self._suffix not in self._store.packed:
       self._store.prefer([self._suffix])
       self._store.wait([self._suffix])
-    first, *rest = key if isinstance(key, tuple) else (key,)
+    key = key if isinstance(key, tuple) else (key,)
+    first, *rest = (slice(None), *key) if key[0] is ... else key
     ring = np.arange(len(self))[first]
     rows = self._store.rows_of(np.full(ring.size, self._suffix), np.ravel(ring))
     frames = self._store.frames(rows)
     return frames.reshape(*np.shape(ring), *self._store.frame_shape)[
-      (slice(None),) * np.ndim(ring) + tuple(r for r in rest if r is not ...)
+      (slice(None),) * np.ndim(ring) + tuple(rest)
     ]
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:

@@ -69,13 +69,13 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == 40
   assert shown.get(cv2.CAP_PROP_FRAME_WIDTH) == 320
   # Evaluated alone, a checkpoint gives the same episodes. gin is of another runner, too.
-  path.unlink()
   run, key = base_dir / 'run.json', '"gin_config": "'
   other = 'import batch_rl.baselines.run_experiment\\n'
   other += 'LoggedRunner.create_environment_fn = @create_atari_environment\\n'
   run.write_text(run.read_text().replace(key, key + other))
   evaluate_here(monkeypatch, checkpoints='1', **given)
-  assert json.loads(path.read_text()) == contents[1]
+  for same in path, path.with_name('evaluate-1.json.before'):
+    assert json.loads(same.read_text()) == contents[1]
 
 
 def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):

@@ -155,6 +155,9 @@ def test_a_view_waits_for_its_shard(tmp_path, gate):
       future.result(0.05)
     gate.release(2)
     assert future.result(60) == rows[50 * other + 10].frame
+  frames = view._store['observation']
+  for key in (3, ..., (..., 0), (0, ..., 0), (slice(2), ..., None, 1), [4, 1]):
+    np.testing.assert_array_equal(frames[key], np.array(frames)[key])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay import recorded_run, select, train
+from batch_rl.fixed_replay import frozen_policy, recorded_run, select, train
 from batch_rl.runs import run_record
 from batch_rl.tests import chain, programs, shards
 
@@ -159,3 +159,17 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
     ),
   ):
     assert message in refused(runs, **options)
+  # Named data are used whole, whatever part of its own a run trained on.
+  record['gin_config'] += "\nFixedReplayBuffer.subset = 'last_transitions(1)'"
+  (other / 'run.json').write_text(json.dumps(record))
+  named = {'replay_dir': str(folder / 'data/Chain/1'), 'method': ['td_error']}
+  options = {'out': str(tmp_path / 'out'), **named}
+  select_here(monkeypatch, folder, ['other', 'best'], **options)
+  scores = pd.read_csv(tmp_path / 'out/scores.csv').td_error
+  assert scores[0] == scores[1]
+  shape = property(lambda policy: (len(policy.base_dir), 1), lambda *_: None)
+  monkeypatch.setattr(
+    frozen_policy.FrozenPolicy, 'state_shape', shape, raising=False
+  )
+  line = refused(['best', 'middle'], **named)
+  assert 'middle has states of shape' in line and 'rank them apart' in line
