@@ -42,15 +42,17 @@ class Identity:
     run: Number of the run.
     format: Format of the dataset.
     source: Directory or URL of the dataset, for messages and the manifest.
+    name: Full name of the dataset; None if unknown.
   """
 
   game: str
   run: str
   format: str
   source: str
+  name: str | None = None
 
   def __str__(self) -> str:
-    return f'run {self.run} of {self.game} ({self.format})'
+    return f'run {self.run} of {self.game} ({self.name or self.format})'
 
 
 class StoreImport:
@@ -127,6 +129,7 @@ class StoreImport:
       look_up('source', 'run') or '?',
       look_up('source', 'format') or 'shards',
       self._identity.source,
+      self._identity.name and look_up('source', 'name'),
     )
     if found != self._identity:
       raise ValueError(
@@ -175,7 +178,9 @@ class StoreImport:
     return False
 
   def plan(self, numbers: Collection[int]) -> None:
-    """Sets the shards to come; once one is added, the store is incomplete without them.
+    """Sets the planned shards.
+
+    From the first `add` on, the store is incomplete until all are there.
 
     Args:
       numbers: Numbers of the shards, those that are there already included.
@@ -406,6 +411,7 @@ def import_parts(
     reader.run,
     reader.manifest['source']['format'],
     reader.directory,
+    reader.manifest['source'].get('name'),
   )
   with StoreImport(
     directory, identity, 'import', last_step, progress=progress

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import frame_reading, packer, store_directory
 from batch_rl.dataset.store.store_directory import find_data, list_shards
 
@@ -136,8 +137,8 @@ def convert(
   """Converts a run's shards to a store that can be used in their place.
 
   Shards already packed are kept, so an interrupted conversion continues, and one that
-  another process has begun is waited for. Shards that it still lacked, and that the
-  run no longer has, are left out.
+  another process has begun is waited for. Shards missing from both the store and the
+  run are dropped. The store gets the run's current manifest.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -171,4 +172,7 @@ def convert(
     with lock:
       target.read()
       target.drop_missing()
+      # Packed shards may be all there before the run's manifest is.
+      if manifest := manifests.read(data_dir):
+        manifests.write(directory, manifest)
   return made

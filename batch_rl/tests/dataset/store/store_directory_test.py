@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import sampler
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
@@ -236,6 +236,17 @@ def test_a_conversion_continues_without_a_shard_removed_since(
   assert store.list_shards(str(directory)) == made.suffixes
   opened = stores.open_store(store.find_data(str(directory)))
   assert stores.rows_in(opened) == stores.rows_in(made)
+
+
+def test_a_conversion_takes_a_manifest_that_came_later(tmp_path):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 4, capacity=50)
+  manifest = manifests.read(str(logs))
+  (logs / manifests.FILE_NAME).unlink()
+  store.convert(str(logs), str(directory))
+  manifests.write(str(logs), manifest)
+  store.convert(str(logs), str(directory))
+  assert manifests.read(str(directory)) == manifest
 
 
 def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
