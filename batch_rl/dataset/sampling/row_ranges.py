@@ -190,8 +190,8 @@ def find(
   # A range that starts within padding starts within an episode.
   resets = [store.may_begin_at_reset(row) for row in start]
   at_reset = np.array(resets, bool)[within] & (leading[within] == padding)
-  at_reset |= ~is_start
-  padding = np.where(is_start, leading[within], padding)
+  at_reset = np.where(is_start, at_reset, chosen.at_reset[of])
+  padding = np.where(is_start, leading[within], padding * at_reset)
   terminates = np.isin(end - 1, store.terminals)
 
   skipped = np.where(at_reset & pads, padding, np.maximum(before, padding))

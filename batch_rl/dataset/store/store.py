@@ -54,8 +54,8 @@ class Store(packer.PackedRun):
     It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. Without a
     manifest it is inferred from the frames, and at most 3.
     """
-    if self._logged_padding is not None:
-      return self._logged_padding
+    if self.logged_padding is not None:
+      return self.logged_padding
     return self._packed[self._index[suffix]].padding
 
   def leading_padding(self, suffix: int) -> int:
@@ -80,8 +80,8 @@ class Store(packer.PackedRun):
     Without a manifest at most 3 rows are examined; without a known start, 3 are
     assumed.
     """
-    if self._logged_padding is not None:
-      return self._logged_padding
+    if self.logged_padding is not None:
+      return self.logged_padding
     # The row after a gap may be within an episode.
     starts = np.setdiff1d(self.ends + 1, self.frame_tables.breaks).tolist()
     if self.starts_at_reset:
