@@ -26,6 +26,7 @@ class PartRows:
     part: Part to read.
     last_step: Content of terminal steps.
     is_chosen: Whether the user chose `last_step`.
+    is_assumed: Whether no episode before told `last_step`.
 
   Attributes:
     begins_at_reset: Whether the first episode begins at a reset.
@@ -37,9 +38,11 @@ class PartRows:
     part: episode_import.Part,
     last_step: str,
     is_chosen: bool,
+    is_assumed: bool,
   ):
     self._reader, self._part = reader, part
-    self._last_step, self._is_chosen = last_step, is_chosen
+    # Arguments of `rows_kept`.
+    self._last_step = last_step, is_chosen, is_assumed
     self.begins_at_reset = False
     self._rows = self._skipped = 0
     self._doubts: dict[str, list[int]] = {}  # numbers of episodes
@@ -90,7 +93,7 @@ class PartRows:
       self._doubts.setdefault(doubt, []).append(number)
     if episode.index:
       self._indices = [*(self._indices or episode.index)[:2], episode.index[1]]
-    steps = episode.rows_kept(self._last_step, self._is_chosen)
+    steps = episode.rows_kept(*self._last_step)
     if not steps:
       self._skipped += 1
       return 0, 0

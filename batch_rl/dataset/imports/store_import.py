@@ -147,6 +147,11 @@ class StoreImport:
     return manifests.look_up(self._manifest, 'source', 'last_step', kind=str)
 
   @property
+  def _last_step_assumed(self) -> bool:
+    key = 'source', 'last_step_assumed'
+    return bool(manifests.look_up(self._manifest, *key, kind=bool))
+
+  @property
   def _entries(self) -> list[dict[str, Any]]:
     return manifests.look_up(self._manifest, 'shards', kind=list) or []
 
@@ -219,7 +224,11 @@ class StoreImport:
     )
     dictionary = self._store.dictionary
     rows = part_rows.PartRows(
-      reader, part, cast(str, self._known_last_step), self._last_step != 'auto'
+      reader,
+      part,
+      cast(str, self._known_last_step),
+      self._last_step != 'auto',
+      self._last_step_assumed,
     )
 
     def pack_blocks(write):
@@ -317,9 +326,7 @@ class StoreImport:
       'truncated': sum(entry['truncated'] for entry in entries),
       'skipped': sum(entry['skipped'] for entry in entries),
       'last_step': self._known_last_step,
-      'last_step_assumed': manifests.look_up(
-        self._manifest, 'source', 'last_step_assumed', kind=bool
-      ),
+      'last_step_assumed': self._last_step_assumed,
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
       'doubts': self._doubts(),

@@ -28,6 +28,9 @@ def make(*reward, terminal=True, total=None):
     (make(4, 3, total=4), 'observation', {'observation': 1}),
     (make(4, 3, total=1), 'observation', {'observation': 1}),  # clipped
     (make(4, 3, total=9), None, {'transition': 2, 'observation': 1}),
+    # The return of a long episode is near that of either kind.
+    (make(*[1] * 1501, total=1500), 'observation', {'observation': 1500}),
+    (make(2, 1, total=2), None, {'transition': 2}),  # or clipped
   ],
 )
 def test_last_steps(episode, inferred, kept):

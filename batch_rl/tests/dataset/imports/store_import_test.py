@@ -197,6 +197,17 @@ def test_another_dataset_of_the_run_is_refused(tmp_path):
   assert {p.name: p.read_bytes() for p in target.iterdir()} == before
 
 
+def test_an_assumed_last_step_is_called_so(tmp_path):
+  first, later = make_reader([0]), make_reader()
+  first.last_step = later.last_step = None
+  for _, (_, _, reward) in first.episodes[0]:
+    reward[-1] = 0
+  store_import.import_parts(first, str(tmp_path))
+  message = r'is a transition, but .* an observation \(assumed: no terminal'
+  with pytest.raises(episode_import.LastStepError, match=message):
+    store_import.import_parts(later, str(tmp_path))
+
+
 def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):
   target = str(tmp_path / 'store')
   reader = make_reader()
