@@ -145,6 +145,20 @@ def only_run(directory: str) -> RunDirectory:
   )
 
 
+def find_data(directory: str) -> str:
+  """Returns the directory of a run's shards, or its store, to train on.
+
+  Raises:
+    ValueError: If the directory is remote or not a run, or the run has no shard or an
+      incomplete one.
+  """
+  if files.is_remote(directory):
+    raise ValueError(f'{directory} is remote; fetch it first.')
+  data_dir = only_run(directory).data_dir
+  store_directory.list_shards(data_dir)
+  return data_dir
+
+
 def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   """Describes runs without reading their rows.
 

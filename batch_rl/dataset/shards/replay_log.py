@@ -123,7 +123,7 @@ class ReplayLog:
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
     self._shape, self._dtype = shape, dtype
-    row_bytes = math.prod(shape) * dtype.itemsize or 1
+    row_bytes = math.prod(shape) * dtype.itemsize
     self._block_rows = min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
     self._dtypes = {
       'observation': (dtype, shape),

@@ -183,17 +183,6 @@ class RunRows:
       first.suffix == 0 and first.add_count <= first.capacity
     )
 
-  def may_begin_at_reset(self, row: int) -> bool:
-    """Returns whether an episode begins at the first row of a shard.
-
-    Args:
-      row: Element of `starts`.
-
-    Returns:
-      False if the shard may begin within an episode.
-    """
-    return self.has_whole_episodes or (row == 0 and self.starts_at_reset)
-
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action; (0, -1) without rows."""
     if not self.rows:

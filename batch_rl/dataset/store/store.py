@@ -13,9 +13,9 @@ import numpy as np
 
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import frame_reading, packer, store_directory
-from batch_rl.dataset.store.store_directory import find_data, list_shards
+from batch_rl.dataset.store.store_directory import list_shards
 
-__all__ = ['Store', 'convert', 'find_data', 'list_shards']
+__all__ = ['Store', 'convert', 'list_shards']
 
 
 class Store(packer.PackedRun):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from batch_rl.dataset.shards import (
   shard_files,
   shard_reader,
-  stitching,
 )
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import (
@@ -172,7 +171,7 @@ def inner_indices(directory, stack_size, horizon):
   found = []
   for i, suffix in enumerate(shard_files.list_suffixes(str(directory))):
     count = shard_reader.read_add_count(str(directory), suffix)
-    order = stitching.time_order(count, CAPACITY)
+    order = np.roll(np.arange(min(count, CAPACITY)), -count)
     found += (i * CAPACITY + order[stack_size - 1 : -horizon]).tolist()
   return set(found)
 
