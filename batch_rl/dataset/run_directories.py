@@ -165,7 +165,7 @@ def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   Returns:
     The game, run, directory, shards, rows, bytes and agent of each run. A value is
     None if it is unknown: rows and agent of a run without a manifest, the size of a
-    remote one.
+    remote or unreadable one.
   """
   return threads.parallel_map(_describe, runs, machine.num_cpus())
 
@@ -182,7 +182,7 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     else:
       count = len(shard_files.missing_files(run.data_dir))
   if not files.is_remote(run.data_dir):
-    with os.scandir(run.data_dir) as entries:
+    with contextlib.suppress(OSError), os.scandir(run.data_dir) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
   return {
     'game': run.game_in(manifest),

@@ -56,12 +56,14 @@ def test_description_needs_no_rows(root):
   logs = root / 'Pong' / '2' / 'replay_logs'
   (logs / manifests.FILE_NAME).unlink()
   (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').unlink()
+  (root / 'Pong/3').mkdir()
+  (root / 'Pong/3/replay_logs').symlink_to('nowhere')
   found = run_directories.describe_runs(
     run_directories.find_runs(str(root / 'Pong'))
   )
   # Only manifests have the rows.
-  assert [run['rows'] for run in found] == [33, None, 33]
-  assert [run['shards'] for run in found] == [1, 1, 1]
+  assert [run['rows'] for run in found] == [33, None, None, 33]
+  assert [run['shards'] for run in found] == [1, 1, None, 1]
   assert {run['game'] for run in found} == {'Pong'}
   sizes = [path.stat().st_size for path in logs.iterdir()]
   assert found[1]['bytes'] == sum(sizes)
