@@ -89,7 +89,8 @@ class StoredEpisode:
     object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape
     total = self.episode_return
-    if not same or not np.isfinite(np.append(self.unclipped, total or 0)).all():
+    numbers = np.hstack([self.reward, self.unclipped, total or 0])
+    if not same or not np.isfinite(numbers).all():
       raise ValueError(
         f'Invalid dataset: {self.name} lacks finite rewards or a finite return.'
       )

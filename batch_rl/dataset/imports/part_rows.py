@@ -24,9 +24,7 @@ class PartRows:
   Args:
     reader: Reader of the dataset.
     part: Part to read.
-    last_step: Content of terminal steps.
-    is_chosen: Whether the user chose `last_step`.
-    is_assumed: Whether no episode before told `last_step`.
+    last_step: Arguments of `StoredEpisode.rows_kept`.
 
   Attributes:
     begins_at_reset: Whether the first episode begins at a reset.
@@ -36,13 +34,9 @@ class PartRows:
     self,
     reader: episode_import.EpisodeReader,
     part: episode_import.Part,
-    last_step: str,
-    is_chosen: bool,
-    is_assumed: bool,
+    last_step: tuple[str, bool, bool],
   ):
-    self._reader, self._part = reader, part
-    # Arguments of `rows_kept`.
-    self._last_step = last_step, is_chosen, is_assumed
+    self._reader, self._part, self._last_step = reader, part, last_step
     self.begins_at_reset = False
     self._rows = self._skipped = 0
     self._doubts: dict[str, list[int]] = {}  # numbers of episodes

@@ -223,13 +223,9 @@ class StoreImport:
       self._command,
     )
     dictionary = self._store.dictionary
-    rows = part_rows.PartRows(
-      reader,
-      part,
-      cast(str, self._known_last_step),
-      self._last_step != 'auto',
-      self._last_step_assumed,
-    )
+    known, is_chosen = self._known_last_step, self._last_step != 'auto'
+    last_step = cast(str, known), is_chosen, self._last_step_assumed
+    rows = part_rows.PartRows(reader, part, last_step)
 
     def pack_blocks(write):
       with concurrent.futures.ThreadPoolExecutor(

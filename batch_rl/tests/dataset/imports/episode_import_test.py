@@ -1,5 +1,7 @@
 """Tests of what an episode tells about its last step, and of the rows that it keeps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,12 @@ def test_last_steps(episode, inferred, kept):
       episode.rows_kept(other)
     rows = len(episode.action) - (other == 'observation')
     assert episode.rows_kept(other, is_chosen=True) == rows
+
+
+def test_clipped_rewards_are_finite():
+  reward = np.array([np.nan], np.float32)
+  with pytest.raises(ValueError, match='x lacks finite rewards'):
+    dataclasses.replace(make(1), reward=reward)
 
 
 class Reader:
