@@ -14,11 +14,7 @@ import numpy as np
 import tqdm
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.dataset.shards import (
-  replay_log,
-  shard_files,
-  shard_reader,
-)
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from benchmarks import measuring
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')

@@ -166,9 +166,7 @@ class CompiledBatches:
       raise ValueError(f"frames={frames!r} is not 'windows', 'stacks' or None.")
     # Compiled code would write outside its memory.
     if batches < 1 or len(rows) % batches:
-      raise ValueError(
-        f'{len(rows)} rows are not batches={batches} of equal size.'
-      )
+      raise ValueError(f'{len(rows)} rows do not divide by batches={batches}.')
     if self._kernel is None:
       self._start_loading()
       return None

@@ -103,9 +103,7 @@ class RowSampler:
     """
     shards = {*(self.store.suffixes if suffixes is None else suffixes)}
     if unknown := shards.difference(self.store.suffixes):
-      raise ValueError(
-        f'There is no shard {min(unknown)} in {self.store.data_dir}.'
-      )
+      raise ValueError(f'No shard {min(unknown)} in {self.store.data_dir}.')
     with self._lock:
       self._shards = shards
       self._found: row_ranges.Ranges | None = None

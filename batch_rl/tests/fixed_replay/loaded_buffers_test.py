@@ -8,10 +8,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_rl.dataset.shards import (
-  shard_files,
-  shard_reader,
-)
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import (
   fixed_replay_buffer,
