@@ -14,12 +14,7 @@ import numpy as np
 import tqdm
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.dataset.shards import (
-  replay_log,
-  shard_files,
-  shard_reader,
-  stitching,
-)
+from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from benchmarks import measuring
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
@@ -65,6 +60,7 @@ def columns(game: str) -> dict[str, np.ndarray]:
   for suffix in shard_files.list_suffixes(data_dir):
     loaded = shard_reader.read_shard(data_dir, suffix)
     capacity = len(loaded['terminal'])
-    order = stitching.time_order(int(loaded['add_count']), capacity)
+    count = int(loaded['add_count'])
+    order = np.roll(np.arange(min(count, capacity)), -count)
     parts.append({name: loaded[name][order] for name in shard_files.COLUMNS})
   return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

@@ -15,7 +15,8 @@ from typing import Any
 from absl import flags
 
 from batch_rl.baselines.agents import REGISTRY
-from batch_rl.dataset.store import store, store_directory
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.store import store_directory
 from batch_rl.runs import command_line, games, interruption, run_record
 from batch_rl.runs.bindings import bound
 from batch_rl.utils import files
@@ -122,7 +123,7 @@ def _check_offline_game() -> None:
   memory = 'WrappedLoggedReplayBuffer'
   offline_dir = bound.query(f'{memory}.offline_dir')
   if offline_dir and bound.query(f'{memory}.offline_fraction'):
-    data_dir = store.find_data(offline_dir)
+    data_dir = run_directories.find_data(offline_dir)
     games.check_game(data_dir, games.configured_game(), is_online=True)
 
 

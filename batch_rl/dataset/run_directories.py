@@ -145,13 +145,27 @@ def only_run(directory: str) -> RunDirectory:
   )
 
 
+def find_data(directory: str) -> str:
+  """Returns the directory of a run's shards, or its store, to train on.
+
+  Raises:
+    ValueError: If the directory is remote or not a run, or the run has no shard or an
+      incomplete one.
+  """
+  if files.is_remote(directory):
+    raise ValueError(f'{directory} is remote; fetch it first.')
+  data_dir = only_run(directory).data_dir
+  store_directory.list_shards(data_dir)
+  return data_dir
+
+
 def describe_runs(runs: list[RunDirectory]) -> list[dict[str, Any]]:
   """Describes runs without reading their rows.
 
   Returns:
     The game, run, directory, shards, rows, bytes and agent of each run. A value is
     None if it is unknown: rows and agent of a run without a manifest, the size of a
-    remote one.
+    remote or unreadable one.
   """
   return threads.parallel_map(_describe, runs, machine.num_cpus())
 
@@ -168,7 +182,7 @@ def _describe(run: RunDirectory) -> dict[str, Any]:
     else:
       count = len(shard_files.missing_files(run.data_dir))
   if not files.is_remote(run.data_dir):
-    with os.scandir(run.data_dir) as entries:
+    with contextlib.suppress(OSError), os.scandir(run.data_dir) as entries:
       size = sum(entry.stat().st_size for entry in entries if entry.is_file())
   return {
     'game': run.game_in(manifest),

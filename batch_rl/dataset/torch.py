@@ -50,10 +50,11 @@ class _Batch:
     """Returns a copy in pinned memory; a `DataLoader` calls it if it is asked to."""
     return self._map(torch.Tensor.pin_memory)
 
-  def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+  def _map(self, function: Callable[[Any], torch.Tensor]) -> Any:
     values = (getattr(self, field.name) for field in dataclasses.fields(self))
+    kinds = torch.Tensor, np.ndarray
     return type(self)(
-      *(function(x) if isinstance(x, torch.Tensor) else x for x in values)
+      *(function(x) if isinstance(x, kinds) else x for x in values)
     )
 
 
@@ -134,7 +135,9 @@ class SequenceBatch(_Batch):
 
 
 def _refuse_batches(batch: Any, **options: Any) -> Any:
-  raise ValueError('Batches are whole: pass batch_size=None to the DataLoader.')
+  raise ValueError(
+    'The dataset yields whole batches: pass batch_size=None to the DataLoader.'
+  )
 
 
 # PyTorch's table for classes that it cannot collate.
@@ -246,13 +249,8 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     batch = batch._replace(
       action=batch.action.astype(np.int64), terminal=batch.terminal.view(bool)
     )
-    values = (getattr(batch, f.name) for f in dataclasses.fields(kind))
-    return kind(
-      *(
-        torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for value in values
-      )
-    )
+    arrays = kind(*(getattr(batch, f.name) for f in dataclasses.fields(kind)))
+    return arrays._map(torch.from_numpy)
 
   def _part(self):
     worker = data.get_worker_info()

@@ -18,7 +18,8 @@ import pandas as pd
 import tabulate
 from absl import flags, logging
 
-from batch_rl.dataset.store import store, store_directory
+from batch_rl.dataset import run_directories
+from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.runs import (
   agent_names,
@@ -293,7 +294,7 @@ def main(runs: Sequence[str]) -> None:
     sources = gin_files.read(FLAGS.gin_files, FLAGS.gin_bindings)
     candidates = find_candidates(runs, FLAGS.checkpoints)
     if FLAGS.replay_dir:
-      replay_data_dir = store.find_data(FLAGS.replay_dir)
+      replay_data_dir = run_directories.find_data(FLAGS.replay_dir)
       # All of it, whatever part the first run had, unless a binding chooses one.
       all_rows = gin_files.read([], ['FixedReplayBuffer.subset = None'])
       sources = [*all_rows, *sources]

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from batch_rl.agents import registry
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import store, store_directory
+from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import evaluate, recorded_run
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.runs import command_line, games, interruption, run_record
@@ -40,7 +41,7 @@ def make_runner(
     ValueError: If a file, a value or the data is wrong, or `base_dir` is in use or holds
       a run with other settings.
   """
-  replay_data_dir = store.find_data(given.replay_dir)
+  replay_data_dir = run_directories.find_data(given.replay_dir)
   sources = command_line.read_gin(REGISTRY, given)
   # TensorFlow takes seconds to import, so flags are checked first.
   from batch_rl.fixed_replay import run_experiment
@@ -137,7 +138,7 @@ def train(
     given.config, given.agent_name = _names(agent)
     given.base_dir = os.fspath(base_dir or _default_directory(agent, data))
     # They are checked before TensorFlow is imported, which takes seconds.
-    store.find_data(given.replay_dir)
+    run_directories.find_data(given.replay_dir)
     command_line.read_gin(REGISTRY, given)
     import tensorflow as tf
 

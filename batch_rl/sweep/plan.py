@@ -14,8 +14,9 @@ from typing import Any
 
 import batch_rl
 from batch_rl.agents import registry
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.dataset.store import store, store_directory
+from batch_rl.dataset.store import store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games as games_lib
@@ -393,7 +394,7 @@ def check_data(cells: Iterable[Cell]) -> None:
   runs = sorted({cell.replay_dir for cell in cells if cell.replay_dir})
   for run in runs:
     try:
-      store.find_data(run)
+      run_directories.find_data(run)
     except (ValueError, shard_reader.ReadError) as error:
       wrong.append(error)
   if wrong:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import flags
 from absl.testing import absltest
 
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset import run_directories
 from batch_rl.fixed_replay import (
   run_experiment,
   train,  # noqa: F401  (defines --replay_dir)
@@ -41,7 +41,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     given = flags.FLAGS.is_parsed() and flags.FLAGS.replay_dir
-    self.data_dir = shard_files.replay_logs_dir(given or str(SAMPLE))
+    self.data_dir = run_directories.find_data(given or str(SAMPLE))
     flags.FLAGS.mark_as_parsed()  # `create_tempdir` reads them
     self.base_dir = pathlib.Path(self.create_tempdir().full_path)
     self.stores = self.create_tempdir().full_path  # Shards are compressed once.

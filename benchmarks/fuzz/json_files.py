@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from batch_rl.dataset import __main__ as data_tools
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import recorded_run
@@ -160,7 +161,7 @@ def _named(result: Any) -> dict[str, Any]:
 
 
 def _rows(run_dir: str) -> dict[str, Any]:
-  return shards.content(store.Store(store.find_data(run_dir)))
+  return shards.content(store.Store(run_directories.find_data(run_dir)))
 
 
 def _refuse_log(directory: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 from absl import logging
 from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
@@ -65,7 +66,7 @@ class OfflineRows:
         f'offline_fraction={fraction} of a batch of {batch_size} is {self.count} '
         f'transitions: give 0, or a share from {1 / batch_size:.2g} to 1.'
       )
-    data_dir = store_lib.find_data(directory)
+    data_dir = run_directories.find_data(directory)
     cached = cache_dir and store_directory.in_cache(cache_dir, data_dir)
     self._store = store_lib.Store(data_dir, directory=cached, pack=False)
     logged = self._store.frame_shape, self._store.frame_dtype

@@ -118,7 +118,7 @@ def verify(data_dir: str, title: str = '') -> Report:
     for suffix in suffixes or shard_files.list_suffixes(data_dir)
   ]
   paths = [path for checks in shards for path in checks.paths.values()]
-  size = sum(files.stat(path)['bytes'] for path in paths)
+  size = sum(map(os.path.getsize, filter(os.path.exists, paths)))
   findings = [
     Finding('note', data_dir, f'{data_dir} {remark}.')
     for remark in _unusual_content(

@@ -195,8 +195,8 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
   problems = list(data.problems)
   if truncated := len(data.truncations):
     problems.append(
-      f'{truncated:,} episodes were truncated. The format has to mark their ends as '
-      'terminal; batches do not.'
+      f'{truncated:,} episodes were truncated. The shards mark their ends as terminal; '
+      'batches do not treat them so.'
     )
   lowest, highest = data.action_range()
   if lowest < 0 or highest >= MAX_ACTIONS:

@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
   )
   for name, least, most, meaning, default in (
     ('--jobs', 1, 1000, 'shards or checkpoints fetched in parallel', 4),
-    ('--retries', 0, 10**6, 'retries of a file, in a row without progress', 8),
+    ('--retries', 0, 10**6, 'consecutive retries per file without progress', 8),
     ('--timeout', 1, 10**6, 'seconds an HTTP request waits for data', 60),
   ):
     argument_types.add_number(command, name, least, most, meaning, default)

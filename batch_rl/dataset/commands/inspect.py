@@ -12,18 +12,11 @@ def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(commands, _inspect, 'inspect')
   argument_types.add_run_directory(command)
-  argument_types.add_path(
-    command,
-    '--plot',
-    'plot statistics and frames to a .png, .pdf, ... file',
-    metavar='FILE',
-  )
-  argument_types.add_path(
-    command,
-    '--video',
-    'write an episode to a .gif or .mp4 file',
-    metavar='FILE',
-  )
+  for name, meaning in (
+    ('--plot', 'plot statistics and frames to a .png, .pdf, ... file'),
+    ('--video', 'write an episode to a .gif or .mp4 file'),
+  ):
+    argument_types.add_path(command, name, meaning, metavar='FILE')
   command.add_argument(
     '--episode',
     metavar='N',

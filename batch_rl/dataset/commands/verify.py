@@ -18,11 +18,12 @@ def add(commands: Any) -> None:
   command.add_argument(
     '--all', action='store_true', help='verify all runs below the directory'
   )
-  command.add_argument(
+  argument_types.add_path(
+    command,
     '--fingerprints',
+    'also compare the transitions with a file that `fingerprint` printed for another '
+    'copy, or with one of the package, e.g. Pong-1-sample',
     metavar='FILE',
-    help='also compare the transitions with a file that `fingerprint` printed for '
-    'another copy, or with one of the package, e.g. Pong-1-sample',
   )
 
 

@@ -192,7 +192,8 @@ def compare(
   if not same and not common:
     notes.append('no part of it could be compared with the fingerprint')
   elif not errors:
-    notes.append(f'its transitions are those of {name}')
+    rest = '; those from one part to the next were not compared'
+    notes.append(f'its transitions are those of {name}{"" if same else rest}')
   return [
     *(('error', line) for line in errors),
     *(('note', line) for line in notes),

@@ -31,7 +31,7 @@ class FilePlan:
 
 
 class FetchedRun(abc.ABC):
-  """A run in a layout. It may be planned at once, and written after `open`.
+  """A run at a remote, in one layout. Planning needs no lock; writing needs `open`.
 
   Args:
     source: URL of the remote.

@@ -12,6 +12,7 @@ import tqdm
 
 from batch_rl.dataset.fetch import fetched_run, partial_file, remotes
 from batch_rl.dataset.imports import episode_import
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.utils import files, threads
 
 
@@ -145,8 +146,8 @@ class Fetcher:
           raise
         partial.discard()  # A damaged file is fetched again once.
         self._obtain(run, file, partial)
-    except episode_import.LastStepError:  # The file is intact.
-      raise
+    except (episode_import.LastStepError, shard_reader.ReadError):
+      raise  # The file may be intact.
     except (remotes.RemoteError, ValueError) as error:
       reason = str(error).replace(path, file.name)
       if isinstance(error, remotes.TransientError):

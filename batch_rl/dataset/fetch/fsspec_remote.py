@@ -8,13 +8,8 @@ from batch_rl.dataset.fetch import remotes
 
 # Keys of `info` that change with a file's contents, the most reliable first.
 _VERSION_KEYS = (
-  'generation',
-  'etag',
-  'ETag',
-  'mtime',
-  'LastModified',
-  'last_modified',
-  'created',
+  *('generation', 'etag', 'ETag', 'mtime'),
+  *('LastModified', 'last_modified', 'created'),
 )
 _REFUSALS = ('forbidden', 'access denied', 'anonymous caller', 'credential')
 

@@ -143,7 +143,8 @@ class UnpluggedRun(fetched_run.FetchedRun):
       )
       return [], [note], None
     summary = self._store.finish()
-    return [], stitching.find_missing(self._store.numbers), summary
+    gaps = stitching.find_missing(self._store.numbers)
+    return [], [f'{self.title}: {gap}' for gap in gaps], summary
 
 
 def disk_need(

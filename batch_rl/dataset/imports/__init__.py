@@ -1,1 +1,1 @@
-"""Imports of episodes in any format, as shards or as a store."""
+"""Imports of episodes in any format, as a store."""

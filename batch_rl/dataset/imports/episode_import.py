@@ -18,6 +18,7 @@ from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
 
 LAST_STEPS = ('auto', 'transition', 'observation')
+_WITH_ARTICLE = {'transition': 'a transition', 'observation': 'an observation'}
 # RLDS's definition, assumed if no episode tells. Then only steps without reward are
 # lost, and each episode ends one step earlier.
 _ASSUMED_LAST_STEP = 'observation'
@@ -88,7 +89,8 @@ class StoredEpisode:
     object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape
     total = self.episode_return
-    if not same or not np.isfinite(np.append(self.unclipped, total or 0)).all():
+    numbers = np.hstack([self.reward, self.unclipped, total or 0])
+    if not same or not np.isfinite(numbers).all():
       raise ValueError(
         f'Invalid dataset: {self.name} lacks finite rewards or a finite return.'
       )
@@ -111,20 +113,29 @@ class StoredEpisode:
       return None
     if self.episode_return is None:
       return 'transition'
-    return next(self._explanations(self.episode_return), None)
+    found = [*self._explanations(self.episode_return)]
+    nearest = {kind for error, kind in found if error == min(found)[0]}
+    return nearest.pop() if len(nearest) == 1 else None
 
-  def _explanations(self, episode_return: float) -> Iterator[str]:
-    """Yields each content of the last step with which rewards sum up to a return."""
+  def _explanations(self, episode_return: float) -> Iterator[tuple[float, str]]:
+    """Yields each content of the last step with which rewards sum up to a return.
+
+    Yields:
+      Difference of the sum from the return, and the content.
+    """
     for reward in (self.unclipped, self.reward):
       total = float(reward.sum(dtype=np.float64))
       for kind, expected in (
         ('transition', total),
         ('observation', total - float(reward[-1])),
       ):
-        if abs(episode_return - expected) < 1e-3 * max(1, abs(expected)):
-          yield kind
+        error = abs(episode_return - expected)
+        if error < 1e-3 * max(1, abs(expected)):
+          yield error, kind
 
-  def rows_kept(self, last_step: str, is_chosen: bool = False) -> int:
+  def rows_kept(
+    self, last_step: str, is_chosen: bool = False, is_assumed: bool = False
+  ) -> int:
     """Returns how many steps, from the first on, become rows of the log.
 
     A truncated episode keeps its last step: readers use its observation only, as
@@ -133,6 +144,7 @@ class StoredEpisode:
     Args:
       last_step: Content of terminal steps: 'transition' or 'observation'.
       is_chosen: Whether the user chose `last_step`, against the data if need be.
+      is_assumed: Whether no episode before told `last_step`; for the message.
 
     Returns:
       Number of rows; 0 for an episode without a transition.
@@ -142,10 +154,12 @@ class StoredEpisode:
     """
     inferred = self.infer_last_step()
     if inferred is not None and inferred != last_step and not is_chosen:
+      reason = ' (assumed: no terminal step had a reward so far)'
       raise LastStepError(
-        f'By its return, the last step of {self.name} is of kind {inferred}, unlike '
-        f'those before; add --last_step={last_step} to go on as before, or start again '
-        f'in another directory with --last_step={inferred}.'
+        f'By its return, the last step of {self.name} is {_WITH_ARTICLE[inferred]}, but '
+        f'the episodes before end with {_WITH_ARTICLE[last_step]}{reason * is_assumed}; '
+        f'add --last_step={last_step} to go on as before, or start again in another '
+        f'directory with --last_step={inferred}.'
       )
     rows = len(self.action)
     if self.terminal:

@@ -24,8 +24,7 @@ class PartRows:
   Args:
     reader: Reader of the dataset.
     part: Part to read.
-    last_step: Content of terminal steps.
-    is_chosen: Whether the user chose `last_step`.
+    last_step: Arguments of `StoredEpisode.rows_kept`.
 
   Attributes:
     begins_at_reset: Whether the first episode begins at a reset.
@@ -35,11 +34,9 @@ class PartRows:
     self,
     reader: episode_import.EpisodeReader,
     part: episode_import.Part,
-    last_step: str,
-    is_chosen: bool,
+    last_step: tuple[str, bool, bool],
   ):
-    self._reader, self._part = reader, part
-    self._last_step, self._is_chosen = last_step, is_chosen
+    self._reader, self._part, self._last_step = reader, part, last_step
     self.begins_at_reset = False
     self._rows = self._skipped = 0
     self._doubts: dict[str, list[int]] = {}  # numbers of episodes
@@ -90,7 +87,7 @@ class PartRows:
       self._doubts.setdefault(doubt, []).append(number)
     if episode.index:
       self._indices = [*(self._indices or episode.index)[:2], episode.index[1]]
-    steps = episode.rows_kept(self._last_step, self._is_chosen)
+    steps = episode.rows_kept(*self._last_step)
     if not steps:
       self._skipped += 1
       return 0, 0

@@ -42,15 +42,17 @@ class Identity:
     run: Number of the run.
     format: Format of the dataset.
     source: Directory or URL of the dataset, for messages and the manifest.
+    name: Full name of the dataset; None if unknown.
   """
 
   game: str
   run: str
   format: str
   source: str
+  name: str | None = None
 
   def __str__(self) -> str:
-    return f'run {self.run} of {self.game} ({self.format})'
+    return f'run {self.run} of {self.game} ({self.name or self.format})'
 
 
 class StoreImport:
@@ -127,6 +129,7 @@ class StoreImport:
       look_up('source', 'run') or '?',
       look_up('source', 'format') or 'shards',
       self._identity.source,
+      self._identity.name and look_up('source', 'name'),
     )
     if found != self._identity:
       raise ValueError(
@@ -142,6 +145,11 @@ class StoreImport:
   @property
   def _known_last_step(self) -> str | None:
     return manifests.look_up(self._manifest, 'source', 'last_step', kind=str)
+
+  @property
+  def _last_step_assumed(self) -> bool:
+    key = 'source', 'last_step_assumed'
+    return bool(manifests.look_up(self._manifest, *key, kind=bool))
 
   @property
   def _entries(self) -> list[dict[str, Any]]:
@@ -175,7 +183,9 @@ class StoreImport:
     return False
 
   def plan(self, numbers: Collection[int]) -> None:
-    """Sets the shards to come; once one is added, the store is incomplete without them.
+    """Sets the planned shards.
+
+    From the first `add` on, the store is incomplete until all are there.
 
     Args:
       numbers: Numbers of the shards, those that are there already included.
@@ -213,9 +223,9 @@ class StoreImport:
       self._command,
     )
     dictionary = self._store.dictionary
-    rows = part_rows.PartRows(
-      reader, part, cast(str, self._known_last_step), self._last_step != 'auto'
-    )
+    known, is_chosen = self._known_last_step, self._last_step != 'auto'
+    last_step = cast(str, known), is_chosen, self._last_step_assumed
+    rows = part_rows.PartRows(reader, part, last_step)
 
     def pack_blocks(write):
       with concurrent.futures.ThreadPoolExecutor(
@@ -312,9 +322,7 @@ class StoreImport:
       'truncated': sum(entry['truncated'] for entry in entries),
       'skipped': sum(entry['skipped'] for entry in entries),
       'last_step': self._known_last_step,
-      'last_step_assumed': manifests.look_up(
-        self._manifest, 'source', 'last_step_assumed', kind=bool
-      ),
+      'last_step_assumed': self._last_step_assumed,
       'order': manifests.look_up(self._manifest, 'source', 'order', kind=str),
       'hash': imported.hash,
       'doubts': self._doubts(),
@@ -406,6 +414,7 @@ def import_parts(
     reader.run,
     reader.manifest['source']['format'],
     reader.directory,
+    reader.manifest['source'].get('name'),
   )
   with StoreImport(
     directory, identity, 'import', last_step, progress=progress

@@ -37,7 +37,7 @@ _METADATA = {
   'environment': manifests.ENVIRONMENT_SCHEMA,
   'last_step': str,
 }
-_CONFIG = re.compile(r'(?P<game>[A-Za-z]+)_run_(?P<run>\d+)')
+_CONFIG = re.compile(r'(?P<game>.+?)_run_(?P<run>[^/]+)')
 _CHECKPOINT_SPLIT = re.compile(r'checkpoint_(\d+)')
 _COLUMNS = {
   'steps/observation': 'bytes',
@@ -138,7 +138,8 @@ class RldsReader(episode_import.EpisodeReader):
     if len(names) != len(lengths):
       raise ValueError(
         f'{self.directory} has {len(names)} files {start}..., but {_INFO} lists '
-        f'{len(lengths)}; copy the dataset again.'
+        f'{len(lengths)}; copy the dataset again, or choose the splits that are there '
+        'with --checkpoints.'
       )
     paths = [os.path.join(self.directory, name) for name in sorted(names)]
     return zip(paths, lengths, strict=True)

@@ -15,8 +15,9 @@ from typing import Any
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.utils import files
 
+# Files of macOS that begin with `._` hold no rows.
 _NAME = re.compile(
-  rf'(?:.*[^a-z])?({"|".join(shard_files.FILES)})_ckpt\.([0-9]{{1,9}})\.gz'
+  rf'(?!\._)(?:.*[^a-z])?({"|".join(shard_files.FILES)})_ckpt\.([0-9]{{1,9}})\.gz'
 )
 
 
@@ -62,7 +63,11 @@ def discover(input_dir: str) -> DiscoveredShards:
   found: dict[int, dict[str, str]] = collections.defaultdict(dict)
   ignored: list[str] = []
   described: set[str] = set()  # Folders with a manifest, below `input_dir`.
-  for folder, folders, names in os.walk(input_dir):
+  visited: dict[str, str] = {}  # Links may form a loop.
+  for folder, folders, names in os.walk(input_dir, followlinks=True):
+    if visited.setdefault(os.path.realpath(folder), folder) != folder:
+      folders.clear()
+      continue
     folders[:] = sorted(set(folders) - {shard_files.PARTIAL})
     for name in sorted(names):
       path = os.path.relpath(os.path.join(folder, name), input_dir)

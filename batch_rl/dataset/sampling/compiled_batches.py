@@ -21,7 +21,7 @@ from batch_rl.utils.native import mapped_files
 _SECONDS_TO_LOAD = 5.0  # on a busy machine, unless it has to be compiled
 _COMPILING = (
   'Replay: sampling is being compiled; until then it is slower. The result is kept; if '
-  'each run compiles it, set NUMBA_CACHE_DIR to a writable directory.'
+  'every start compiles it again, set NUMBA_CACHE_DIR to a writable directory.'
 )
 
 # Arguments of a draw, for rows that are given.
@@ -158,7 +158,15 @@ class CompiledBatches:
     Returns:
       The batches. None if the function is not loaded yet, or fails, e.g. because a
       block is damaged.
+
+    Raises:
+      ValueError: If `frames` is unknown, or the rows do not divide into the batches.
     """
+    if frames not in ('windows', 'stacks', None):
+      raise ValueError(f"frames={frames!r} is not 'windows', 'stacks' or None.")
+    # Compiled code would write outside its memory.
+    if batches < 1 or len(rows) % batches:
+      raise ValueError(f'{len(rows)} rows do not divide by batches={batches}.')
     if self._kernel is None:
       self._start_loading()
       return None

@@ -187,11 +187,11 @@ def find(
   # Only the frames of packed shards are known.
   paddings = [store.padding(s) if s in suffixes else 0 for s in store.suffixes]
   padding = np.array(paddings)[shard]
-  # A range that starts within padding starts within an episode.
-  resets = [store.may_begin_at_reset(row) for row in start]
-  at_reset = np.array(resets, bool)[within] & (leading[within] == padding)
-  at_reset |= ~is_start
-  padding = np.where(is_start, leading[within], padding)
+  # A shard may begin within an episode, or within its padding.
+  at_reset = store.has_whole_episodes | (begin == 0) & store.starts_at_reset
+  at_reset &= leading[within] == padding
+  at_reset = np.where(is_start, at_reset, chosen.at_reset[of])
+  padding = np.where(is_start, leading[within], padding * at_reset)
   terminates = np.isin(end - 1, store.terminals)
 
   skipped = np.where(at_reset & pads, padding, np.maximum(before, padding))

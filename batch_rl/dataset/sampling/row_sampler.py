@@ -96,9 +96,16 @@ class RowSampler:
   # --- index of rows -----------------------------------------------------------
 
   def restrict(self, suffixes: Iterable[int] | None) -> None:
-    """Draws from these shards only, as if the run had no others; None for all."""
+    """Draws from these shards only, as if the run had no others; None for all.
+
+    Raises:
+      ValueError: If the store lacks a shard.
+    """
+    shards = {*(self.store.suffixes if suffixes is None else suffixes)}
+    if unknown := shards.difference(self.store.suffixes):
+      raise ValueError(f'No shard {min(unknown)} in {self.store.data_dir}.')
     with self._lock:
-      self._shards = {*(self.store.suffixes if suffixes is None else suffixes)}
+      self._shards = shards
       self._found: row_ranges.Ranges | None = None
 
   @property

@@ -172,8 +172,11 @@ class Sampler(row_sampler.RowSampler):
 
     Args:
       rows: Rows of the run, int64 (n,).
-      batches: Number of batches.
+      batches: Number of batches, a divisor of n.
       frames: Form of the frames, as in `batches`.
+
+    Raises:
+      ValueError: If the rows do not divide into the batches, or `frames` is unknown.
     """
     made = self._compiled.make(rows, batches, frames)
     return self.reference(rows, batches, frames) if made is None else made

@@ -124,7 +124,8 @@ def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:
 def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
   """The first fraction of the rows of each shard; may split trajectories.
 
-  A trajectory of several shards keeps its part of the first that selects any of it.
+  Of a trajectory in several shards, only the part in the first shard that selects any
+  of its rows is kept.
   """
   spans = np.array(list(data.shard_rows.values()))
   first, stop = spans[:, 0], spans[:, 0] + np.rint(fraction * np.ptp(spans, 1))
@@ -334,6 +335,13 @@ def trajectories(store: store_lib.Store) -> Trajectories:
   stop = np.append(begin[1:], store.rows)
   at_reset = ~np.isin(begin, after_gap)
   at_reset[:1] |= store.starts_at_reset
+  # An exported or imported trajectory may lack its episode's beginning, and so the
+  # padding. Frames are not read here, so steps whose action and reward are 0 count as
+  # padding.
+  padding = np.arange(store.logged_padding or 0)
+  rows = np.minimum(begin[:, None] + padding, stop[:, None] - 1)
+  is_step = (store.action[rows] != 0) | (store.reward[rows] != 0)
+  at_reset &= ~(is_step | np.isin(rows, store.ends)).any(axis=1)
   rewarded = np.flatnonzero(store.reward)
   return Trajectories(
     begin=begin,

@@ -9,6 +9,7 @@ a run interrupted at any point resumes without a gap or a repeated row.
 import concurrent.futures
 import contextlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -25,8 +26,9 @@ from batch_rl.dataset.shards import (
 )
 from batch_rl.utils import files
 
-# Rows that are handed to the writing thread at a time.
+# Rows that are handed to the writing thread at a time, and their most bytes.
 _BLOCK_ROWS = 512
+_BLOCK_BYTES = 1 << 25
 # Blocks in the queue before the training thread waits for the writing thread.
 _MAX_WAITING = 8
 
@@ -121,6 +123,8 @@ class ReplayLog:
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
     self._shape, self._dtype = shape, dtype
+    row_bytes = math.prod(shape) * dtype.itemsize
+    self._block_rows = min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
     self._dtypes = {
       'observation': (dtype, shape),
       'action': (np.dtype(np.int32), ()),
@@ -213,7 +217,7 @@ class ReplayLog:
     if ended:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
-    if len(self._block) >= _BLOCK_ROWS:
+    if len(self._block) >= self._block_rows:
       self._submit_block()
       self._wait(_MAX_WAITING)
 
@@ -323,6 +327,8 @@ class ReplayLog:
           self._safe_rows = self._last_checkpoint_rows
           self._finish_shard()
           shutil.rmtree(os.path.join(self.directory, shard_files.PARTIAL))
+        else:  # A checkpoint without rows needs the files.
+          self._writer.close()
       self._thread.shutdown()
       self._writer = None
     self._closed = True

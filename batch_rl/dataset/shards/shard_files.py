@@ -121,36 +121,3 @@ def _explain_no_shards(data_dir: str, names: list[str]) -> str:
     cause = 'a shard has files such as $store$_observation_ckpt.0.gz'
   listing = files.format_names(names)
   return f'No shards in {data_dir} (found: {listing}): {cause}.'
-
-
-def replay_logs_dir(run_dir: str) -> str:
-  """Returns the directory of a run's shards.
-
-  Args:
-    run_dir: Run directory, as for `--replay_dir`, e.g. `$DATA_DIR/Pong/1`.
-
-  Raises:
-    ValueError: If the run has no shards; the message says so if the directory is
-      a game directory or the `replay_logs` folder itself.
-  """
-  names = _list(run_dir)
-  if REPLAY_LOGS in names:
-    data_dir = os.path.join(run_dir, REPLAY_LOGS)
-    list_suffixes(data_dir)
-    return data_dir
-  if any(suffix_of(name) is not None for name in names):
-    parent = os.path.dirname(os.path.normpath(run_dir)) or '.'
-    raise ValueError(
-      f'{run_dir} holds the shards themselves; give the run directory above it '
-      f'({parent}).'
-    )
-  runs = sorted(name for name in names if name.isdecimal())
-  if runs:
-    raise ValueError(
-      f'{run_dir} is a game directory with runs {", ".join(runs)}; choose '
-      f'one, e.g. {os.path.join(run_dir, runs[0])}.'
-    )
-  raise ValueError(
-    f'{run_dir} has no replay_logs folder (found: {files.format_names(names)}); '
-    'give a run directory, <root>/<Game>/<run>.'
-  )

@@ -96,7 +96,8 @@ class ShardWriter:
 
   def partial_path(self, name: str) -> str:
     """Returns the path of a column's file while the shard is unfinished."""
-    return _partial_path(self._directory, name, self.suffix)
+    folder = os.path.join(self._directory, shard_files.PARTIAL)
+    return shard_files.path(folder, name, self.suffix)
 
   @property
   def room(self) -> int:
@@ -176,12 +177,6 @@ class ShardWriter:
     return header.getvalue()
 
 
-def _partial_path(directory: str, name: str, suffix: int) -> str:
-  return shard_files.path(
-    os.path.join(directory, shard_files.PARTIAL), name, suffix
-  )
-
-
 def check_sizes(directory: str, checkpoint: Mapping) -> None:
   """Checks that a shard, finished or not, has the rows of a checkpoint.
 
@@ -193,10 +188,11 @@ def check_sizes(directory: str, checkpoint: Mapping) -> None:
     ValueError: If a file is missing, or shorter than it was at the checkpoint.
   """
   suffix = checkpoint['suffix']
+  partial = os.path.join(directory, shard_files.PARTIAL)
   for name, size in checkpoint['cut']['bytes'].items():
     path = shard_files.path(directory, name, suffix)
     if not os.path.exists(path):
-      path = _partial_path(directory, name, suffix)
+      path = shard_files.path(partial, name, suffix)
     if not os.path.exists(path) or os.path.getsize(path) < size:
       raise ValueError(f'{path} is shorter than at the checkpoint ({size} B).')
 

@@ -9,25 +9,6 @@ import numpy as np
 from batch_rl.dataset.shards import shard_reader
 
 
-def time_order(add_count: int, capacity: int) -> np.ndarray:
-  """Returns the ring positions of a ring's valid rows, oldest first.
-
-  A ring that has wrapped is full, and its oldest row is at the cursor. Otherwise
-  its rows end at the cursor, and the rows beyond are stale.
-
-  Args:
-    add_count: Number of rows added to the ring.
-    capacity: Number of rows in the ring.
-
-  Returns:
-    int64 (n,).
-  """
-  cursor = add_count % capacity
-  if add_count < capacity:
-    return np.arange(cursor)
-  return np.roll(np.arange(capacity), -cursor)
-
-
 @dataclasses.dataclass(frozen=True)
 class Placement:
   """The rows that a shard adds to the run, and whether they continue it.

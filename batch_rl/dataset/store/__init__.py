@@ -1,5 +1,5 @@
 """Stores: whole runs with compressed frames and random access."""
 
-from batch_rl.dataset.store.store import Store, convert, find_data, list_shards
+from batch_rl.dataset.store.store import Store, convert, list_shards
 
-__all__ = ['Store', 'convert', 'find_data', 'list_shards']
+__all__ = ['Store', 'convert', 'list_shards']

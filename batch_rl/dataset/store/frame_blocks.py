@@ -78,9 +78,8 @@ class RunFrames(run_rows.RunRows):
     super().__init__(data_dir, columns, listed, max_rows)
     self._names, self._remedy = names, remedy
     self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
-    self._packed: list[Any] = [None] * len(
-      columns
-    )  # `PackedShard`, once packed
+    # `PackedShard`, once packed.
+    self._packed: list[Any] = [None] * len(columns)
     self._dictionary: bytes | None = None
     # Error of a damaged block, once one has been decoded.
     self._fault: shard_reader.DataError | None = None

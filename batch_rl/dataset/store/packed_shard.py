@@ -232,9 +232,8 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   """
   binary_path, description_path = paths(directory, suffix)
   try:
-    if (
-      files.sha256(binary_path) != _read_description(description_path)['sha256']
-    ):
+    expected = _read_description(description_path)['sha256']
+    if files.sha256(binary_path) != expected:
       return (
         f'{binary_path} is damaged: its hash differs from that in '
         f'{description_path}.'

@@ -86,10 +86,12 @@ class PackedRun(frame_blocks.RunFrames):
     self.requested = available if suffixes is None else list(suffixes)
     if not self.requested or sorted(set(self.requested)) != self.requested:
       raise ValueError(
-        f'The shards {self.requested} are not ascending numbers, at least one.'
+        f'shards={self.requested}: give at least one number, in ascending order.'
       )
+    # Opening skips incomplete ones.
+    known = shard_files.missing_files(data_dir) if skip_damaged else {}
     for suffix in self.requested:
-      if suffix not in available:
+      if suffix not in available and suffix not in known:
         raise ValueError(f'There is no shard {suffix} in {data_dir}.')
     self.requested = [*map(int, self.requested)]  # JSON has no NumPy integers.
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
@@ -311,6 +313,8 @@ class PackedRun(frame_blocks.RunFrames):
             self._progress,
             self._directory.path if self._directory else None,
           )
+          if self._directory and self._directory.preload:
+            packed = self._directory.open(suffix)
         except ValueError as error:
           if not self._skip_damaged:
             raise

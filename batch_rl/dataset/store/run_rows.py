@@ -37,6 +37,8 @@ class RunRows:
     truncations: Entries of `ends` at which the episode was truncated rather than
       terminated: int64 (truncations,).
     terminals: The other entries of `ends`: int64 (terminals,).
+    logged_padding: Number of padding rows of an episode; None without a manifest that
+      tells.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     rows_kept: Number of rows that the packed shard keeps, (shards,).
@@ -87,8 +89,7 @@ class RunRows:
     manifest = manifests.read(data_dir)
     self.truncations = np.intersect1d(self.ends, self._truncated_rows(manifest))
     self.terminals = np.setdiff1d(self.ends, self.truncations)
-    # Padding rows of an episode; None if no manifest has the logger's stack size.
-    self._logged_padding = manifests.padding(manifest)
+    self.logged_padding = manifests.padding(manifest)
 
   def _check_same_frames(
     self, columns: Sequence[packed_columns.Columns]
@@ -181,17 +182,6 @@ class RunRows:
     return self.has_whole_episodes or (
       first.suffix == 0 and first.add_count <= first.capacity
     )
-
-  def may_begin_at_reset(self, row: int) -> bool:
-    """Returns whether an episode begins at the first row of a shard.
-
-    Args:
-      row: Element of `starts`.
-
-    Returns:
-      False if the shard may begin within an episode.
-    """
-    return self.has_whole_episodes or (row == 0 and self.starts_at_reset)
 
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action; (0, -1) without rows."""

@@ -16,7 +16,7 @@ import lz4.block
 import numpy as np
 from isal import isal_zlib
 
-from batch_rl.dataset.shards import shard_files, shard_reader, stitching
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.utils import files, machine
 
@@ -254,9 +254,8 @@ def _possible_padding(
     Positions among the kept rows: those at which the shard's rows may start,
     int64 (n,), and the three rows after the ends of episodes, int64 (episodes, 3).
   """
-  order = columns.positions(
-    stitching.time_order(columns.add_count, columns.capacity)
-  )
+  # A ring that has wrapped begins at the cursor.
+  order = np.roll(np.arange(columns.prefix), -columns.add_count)
   first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
   ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
   return first, order[ends[:, None] + np.arange(1, 4)]

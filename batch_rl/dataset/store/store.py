@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import frame_reading, packer, store_directory
-from batch_rl.dataset.store.store_directory import find_data, list_shards
+from batch_rl.dataset.store.store_directory import list_shards
 
-__all__ = ['Store', 'convert', 'find_data', 'list_shards']
+__all__ = ['Store', 'convert', 'list_shards']
 
 
 class Store(packer.PackedRun):
@@ -53,8 +54,8 @@ class Store(packer.PackedRun):
     It is the logger's `stack_size - 1`: three in the DQN Replay Dataset. Without a
     manifest it is inferred from the frames, and at most 3.
     """
-    if self._logged_padding is not None:
-      return self._logged_padding
+    if self.logged_padding is not None:
+      return self.logged_padding
     return self._packed[self._index[suffix]].padding
 
   def leading_padding(self, suffix: int) -> int:
@@ -79,8 +80,8 @@ class Store(packer.PackedRun):
     Without a manifest at most 3 rows are examined; without a known start, 3 are
     assumed.
     """
-    if self._logged_padding is not None:
-      return self._logged_padding
+    if self.logged_padding is not None:
+      return self.logged_padding
     # The row after a gap may be within an episode.
     starts = np.setdiff1d(self.ends + 1, self.frame_tables.breaks).tolist()
     if self.starts_at_reset:
@@ -136,8 +137,8 @@ def convert(
   """Converts a run's shards to a store that can be used in their place.
 
   Shards already packed are kept, so an interrupted conversion continues, and one that
-  another process has begun is waited for. Shards that it still lacked, and that the
-  run no longer has, are left out.
+  another process has begun is waited for. Shards missing from both the store and the
+  run are dropped. The store gets the run's current manifest.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -171,4 +172,7 @@ def convert(
     with lock:
       target.read()
       target.drop_missing()
+      # Packed shards may be all there before the run's manifest is.
+      if manifest := manifests.read(data_dir):
+        manifests.write(directory, manifest)
   return made

@@ -33,21 +33,6 @@ def is_store(directory: str) -> bool:
   return os.path.exists(os.path.join(directory, _FILE_NAME))
 
 
-def find_data(run_dir: str) -> str:
-  """Returns the directory of a run's shards, or its store.
-
-  Args:
-    run_dir: Run directory, i.e. the one above `replay_logs`, or a store.
-
-  Raises:
-    ValueError: If the directory is neither; the message names the likely cause.
-  """
-  if is_store(run_dir):
-    list_shards(run_dir)
-    return run_dir
-  return shard_files.replay_logs_dir(run_dir)
-
-
 def list_shards(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   """Returns the shard numbers in a directory of shards or a store, ascending.
 

@@ -41,16 +41,29 @@ def test_runs_are_found_from_every_level(root, monkeypatch):
   assert [os.path.relpath(run.directory, root) for run in found] == games
 
 
+def test_data_to_train_on_are_complete_shards_of_one_run(root):
+  logs = root / 'Pong/2/replay_logs'
+  for path in (logs, logs.parent):
+    assert run_directories.find_data(str(path)) == str(logs)
+  with pytest.raises(ValueError, match=r'not a run; .* e\.g\. .*Pong/1\.$'):
+    run_directories.find_data(str(root / 'Pong'))
+  (logs / shard_files.file_name('reward', 0)).unlink()
+  with pytest.raises(ValueError, match='Shard 0 .*reward_ckpt.0.gz'):
+    run_directories.find_data(str(logs))
+
+
 def test_description_needs_no_rows(root):
   logs = root / 'Pong' / '2' / 'replay_logs'
   (logs / manifests.FILE_NAME).unlink()
   (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').unlink()
+  (root / 'Pong/3').mkdir()
+  (root / 'Pong/3/replay_logs').symlink_to('nowhere')
   found = run_directories.describe_runs(
     run_directories.find_runs(str(root / 'Pong'))
   )
   # Only manifests have the rows.
-  assert [run['rows'] for run in found] == [33, None, 33]
-  assert [run['shards'] for run in found] == [1, 1, 1]
+  assert [run['rows'] for run in found] == [33, None, None, 33]
+  assert [run['shards'] for run in found] == [1, 1, None, 1]
   assert {run['game'] for run in found} == {'Pong'}
   sizes = [path.stat().st_size for path in logs.iterdir()]
   assert found[1]['bytes'] == sum(sizes)

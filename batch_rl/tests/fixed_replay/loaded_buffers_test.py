@@ -8,11 +8,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch_rl.dataset.shards import (
-  shard_files,
-  shard_reader,
-  stitching,
-)
+from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import (
   fixed_replay_buffer,
@@ -172,7 +168,7 @@ def inner_indices(directory, stack_size, horizon):
   found = []
   for i, suffix in enumerate(shard_files.list_suffixes(str(directory))):
     count = shard_reader.read_add_count(str(directory), suffix)
-    order = stitching.time_order(count, CAPACITY)
+    order = np.roll(np.arange(min(count, CAPACITY)), -count)
     found += (i * CAPACITY + order[stack_size - 1 : -horizon]).tolist()
   return set(found)
 

@@ -163,8 +163,7 @@ def test_mistakes_in_flags(tmp_path, option, message):
 @pytest.mark.parametrize(
   'options, message',
   [
-    ({'replay_dir': '{run_dir}/replay_logs'}, 'give the run directory above'),
-    ({'replay_dir': '{run_dir}/..'}, 'game directory with runs 1'),
+    ({'replay_dir': '{run_dir}/..'}, 'is not a run; choose one in it, e.g. /'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
     ({'agent_name': 'rem'}, 'configs/rem.gin: give --config=rem.'),
     ({'config': 'ren'}, "Unknown config 'ren' (did you mean rem?)"),

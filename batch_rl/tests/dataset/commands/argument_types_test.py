@@ -130,6 +130,7 @@ MISTAKES = {
     'in the package: MinAtar-Breakout-1-sample, Pong-1-sample.'
   ),
   f'verify . --all --fingerprints {RUN}': '--all',
+  f'verify {RUN} --fingerprints=': 'the path is empty',
 } | {
   f'{command}={value}': command.rpartition(' ')[2]
   for value in ('', '-1', '1.5', HUGE)

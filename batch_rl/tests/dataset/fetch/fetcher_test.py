@@ -4,12 +4,13 @@ import gzip
 import hashlib
 import json
 import shutil
+from unittest import mock
 
 import fsspec
 import pytest
 
 from batch_rl.dataset.checks import run_checks
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
@@ -103,14 +104,22 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   assert 'Move it away' in out
 
 
-def test_full_disk_is_one_line(server, run, monkeypatch):
-  def fail(path):
-    raise OSError(28, 'No space left on device')
-
-  monkeypatch.setattr(files, 'sync', fail)
+@pytest.mark.parametrize(
+  'error, reported',
+  [
+    (
+      OSError(28, 'No space left'),
+      ' cannot be written: No space left; fetched',
+    ),
+    (shard_reader.ReadError('x cannot be read.'), 'error: x cannot be read.'),
+  ],
+)
+def test_a_full_or_failing_disk_is_one_line(
+  server, run, monkeypatch, error, reported
+):
+  monkeypatch.setattr(files, 'sync', mock.Mock(side_effect=error))
   code, _, err = run(server.url)
-  assert code == 2 and is_one_line(err)
-  assert 'No space left' in err and 'the same command resumes' in err
+  assert code == 2 and is_one_line(err) and reported in err
 
 
 def test_remote_manifest_is_kept(original, server, run, data_dir, root):

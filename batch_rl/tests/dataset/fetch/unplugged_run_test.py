@@ -80,7 +80,8 @@ def test_shards_are_not_mixed_with_a_store(root, unplugged, run, store):
 def test_store_of_another_run_or_file_is_not_continued(
   unplugged, run, store, pong, tmp_path
 ):
-  assert run(unplugged, UNPLUGGED, '--checkpoints=0')[0] == 0
+  code, out, _ = run(unplugged, UNPLUGGED, '--checkpoints=0,2')
+  assert code == 0 and 'note: Pong/1: no shard between 0 and 2\n' in out
   other = tmp_path / 'other' / 'Pong' / '2'
   shutil.copytree(store, other)
   shutil.copy(pong / NAMES[0], pong / NAMES[0].replace('run_1', 'run_2'))

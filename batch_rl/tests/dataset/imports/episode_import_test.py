@@ -1,5 +1,7 @@
 """Tests of what an episode tells about its last step, and of the rows that it keeps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,9 @@ def make(*reward, terminal=True, total=None):
     (make(4, 3, total=4), 'observation', {'observation': 1}),
     (make(4, 3, total=1), 'observation', {'observation': 1}),  # clipped
     (make(4, 3, total=9), None, {'transition': 2, 'observation': 1}),
+    # The return of a long episode is near that of either kind.
+    (make(*[1] * 1501, total=1500), 'observation', {'observation': 1500}),
+    (make(2, 1, total=2), None, {'transition': 2}),  # or clipped
   ],
 )
 def test_last_steps(episode, inferred, kept):
@@ -40,6 +45,12 @@ def test_last_steps(episode, inferred, kept):
       episode.rows_kept(other)
     rows = len(episode.action) - (other == 'observation')
     assert episode.rows_kept(other, is_chosen=True) == rows
+
+
+def test_clipped_rewards_are_finite():
+  reward = np.array([np.nan], np.float32)
+  with pytest.raises(ValueError, match='x lacks finite rewards'):
+    dataclasses.replace(make(1), reward=reward)
 
 
 class Reader:

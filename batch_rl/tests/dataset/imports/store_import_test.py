@@ -45,7 +45,7 @@ class ListReader(episode_import.EpisodeReader):
   manifest = {
     'agent': 'dqn',
     'environment': runs.ENVIRONMENT,
-    'source': {'format': 'list', 'order': 'time'},
+    'source': {'format': 'list', 'name': 'list', 'order': 'time'},
   }
   last_step = 'transition'
 
@@ -183,6 +183,29 @@ def test_another_run_is_refused(tmp_path):
   message = r'store of run 1 of Pong \(list\), not of run 1 of Breakout'
   with pytest.raises(ValueError, match=message):
     store_import.import_parts(other, target)
+
+
+def test_another_dataset_of_the_run_is_refused(tmp_path):
+  target = tmp_path / 'store'
+  store_import.import_parts(make_reader([0]), str(target))
+  before = {path.name: path.read_bytes() for path in target.iterdir()}
+  other = make_reader([1])
+  other.manifest['source'] = {**other.manifest['source'], 'name': 'other/1.1.0'}
+  message = r'Pong \(list\), not of .* \(other/1.1.0\); choose another'
+  with pytest.raises(ValueError, match=message):
+    store_import.import_parts(other, str(target))
+  assert {p.name: p.read_bytes() for p in target.iterdir()} == before
+
+
+def test_an_assumed_last_step_is_called_so(tmp_path):
+  first, later = make_reader([0]), make_reader()
+  first.last_step = later.last_step = None
+  for _, (_, _, reward) in first.episodes[0]:
+    reward[-1] = 0
+  store_import.import_parts(first, str(tmp_path))
+  message = r'is a transition, but .* an observation \(assumed: no terminal'
+  with pytest.raises(episode_import.LastStepError, match=message):
+    store_import.import_parts(later, str(tmp_path))
 
 
 def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.rl_unplugged import atari_utils
 
-from batch_rl.dataset.interchange import rlds_export
+from batch_rl.dataset.interchange import rlds_export, rlds_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store_directory
 from batch_rl.tests import interchange_runs as runs
@@ -223,6 +223,14 @@ def test_a_mistake_is_one_line(dataset, tmp_path, run, name, options, messages):
   assert code == 2 and is_one_line(err), err
   assert all(message in err for message in [name, *messages]), err
   assert not os.listdir(tmp_path)  # nothing is left behind
+
+
+def test_the_configuration_names_game_and_run(dataset, tmp_path):
+  source = shutil.copytree(dataset / 'good', tmp_path / 'x')
+  path = source / 'dataset_info.json'
+  path.write_text(path.read_text().replace('Pong_run_3', 'Own-2_run_1b'))
+  reader = rlds_import.RldsReader(str(source))
+  assert (reader.game, reader.run) == ('Own-2', '1b')
 
 
 def test_other_files_are_not_replaced(dataset, tmp_path, run):

@@ -93,14 +93,17 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
 def test_other_files_are_not_taken(original, tmp_path, import_json, run):
   source = rename(original, tmp_path / 'source', shard_files.file_name)
   name = shard_files.file_name('observation', 0)
-  others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3]]
+  others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3], f'._{name}']
   for other in others:
     (source / other).write_bytes(b'x')
   (source / 'episode_end_indices_ckpt.0.gz').write_bytes(b'x')
   (source / 'partial').mkdir()
   shutil.copy(source / name, source / 'partial' / name)
-  document = import_json(source, tmp_path / 'store')
-  assert sorted(document['ignored']) == sorted(others)
+  (source / 'loop').symlink_to(source)
+  (tmp_path / 'links').mkdir()
+  (tmp_path / 'links/run').symlink_to(source)
+  document = import_json(tmp_path / 'links', tmp_path / 'store')
+  assert sorted(document['ignored']) == sorted(f'run/{n}' for n in others)
   assert run('compare', original, tmp_path / 'store')[0] == 0
 
 

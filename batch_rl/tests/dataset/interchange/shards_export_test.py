@@ -94,6 +94,17 @@ def test_a_round_trip_changes_no_transition(
         assert a.begins_at_reset == b.begins_at_reset
 
 
+def test_a_missing_shard_costs_no_more_steps(tmp_path, run):
+  """The trajectory after the gap has no padding."""
+  source, target = tmp_path / 'Pong/1', tmp_path / 'out/1'
+  logs = runs.write_run(source, runs.make_episodes(30, 30, 30, 30), 40)
+  ring_logs.remove_shard(logs, 1)
+  export(source, target)
+  found = runs.transitions(target / 'replay_logs', stack_size=1)
+  runs.assert_same(found, runs.transitions(logs, stack_size=1))
+  assert run('compare', '--quick', source, target)[0] == 0
+
+
 @pytest.mark.parametrize('kind', observations.KINDS)
 def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'

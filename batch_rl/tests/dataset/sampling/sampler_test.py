@@ -169,9 +169,20 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
   for row in (-1, 0, 2, 34, sampler.store.rows):
     with pytest.raises(ValueError, match=f'^Row {row} '):
       sampler.gather(np.array([valid[0], row, -9]))
+  with pytest.raises(ValueError, match='No shard 7 in'):
+    sampler.restrict([7])
   sampler.restrict([])
   with pytest.raises(ValueError, match='No valid transition'):
     sampler.draw(0, 1)
+
+
+def test_wrong_batches_and_frames_are_refused(opened):
+  sampler = make_sampler(opened)
+  rows = sampler.valid_rows()[:10]
+  with pytest.raises(ValueError, match='10 rows do not divide by batches=3'):
+    sampler.read(rows, 3)
+  with pytest.raises(ValueError, match="frames='stack' is not 'windows'"):
+    sampler.gather(rows, 'stack')
 
 
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])

@@ -184,7 +184,8 @@ def test_truncated_and_late_episodes(tmp_path):
     np.testing.assert_array_equal(batch.frames[i, -n:], observation)
     assert not batch.frames[i, :-n].any()
   complete = make(opened, 20, 4, complete_only=True)
-  assert complete.num_trajectories == 3 and complete.num_steps == 9 + 8 + 9
+  assert complete.num_trajectories == 2 and complete.num_steps == 9 + 8
+  assert make(opened, 20, 1).num_steps == 9 + 8 + 12 + 7
 
 
 def test_complete_trajectories_have_all_their_rows(tmp_path):

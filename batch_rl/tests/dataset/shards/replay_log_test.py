@@ -267,6 +267,26 @@ def test_a_complete_shard_has_its_truncated_rows(tmp_path, monkeypatch):
   assert (39, [9, 19, 29]) in seen and (60, [*range(9, 60, 10)]) in seen
 
 
+def test_large_rows_are_written_in_small_blocks(tmp_path, monkeypatch):
+  sizes, append = [], shard_writer.ShardWriter.append
+
+  def record(writer, rows):
+    sizes.append(len(rows))
+    append(writer, rows)
+
+  monkeypatch.setattr(shard_writer.ShardWriter, 'append', record)
+  monkeypatch.setattr(replay_log, '_BLOCK_BYTES', 100)
+  shards.write_run(tmp_path, [60], capacity=200)
+  assert max(sizes) < 30 and sum(sizes) == 63
+
+
+def test_a_log_without_rows_closes_its_files(tmp_path, recwarn):
+  log = shards.make_log(tmp_path, 40)
+  log.checkpoint()
+  log.close()
+  assert not recwarn.list
+
+
 def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):
   log = shards.make_log(tmp_path / 'log', 40)
 

@@ -102,6 +102,14 @@ def test_a_shard_changed_before_another_process_packed_it_is_an_error(tmp_path):
     opened.wait()
 
 
+def test_a_preloaded_cache_is_in_memory_at_once(tmp_path):
+  shards.write_run(tmp_path / 'logs', [30], capacity=50)
+  for _ in range(2):
+    cache = {'directory': str(tmp_path / 'cache'), 'preload': True}
+    opened = stores.open_store(tmp_path / 'logs', **cache)
+    assert [packed.file for packed in opened._packed] == [None]
+
+
 def test_closing_stops_packing(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
   opened = store.Store(str(tmp_path), pack=False)

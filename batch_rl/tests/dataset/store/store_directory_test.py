@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import sampler
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.tests import ring_logs, shards
 from batch_rl.tests.dataset.store import stores
@@ -234,8 +234,19 @@ def test_a_conversion_continues_without_a_shard_removed_since(
   ring_logs.remove_shard(logs, 2)
   made = store.convert(str(logs), str(directory))
   assert store.list_shards(str(directory)) == made.suffixes
-  opened = stores.open_store(store.find_data(str(directory)))
+  opened = stores.open_store(directory)
   assert stores.rows_in(opened) == stores.rows_in(made)
+
+
+def test_a_conversion_takes_a_manifest_that_came_later(tmp_path):
+  logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
+  shards.write_run(logs, [30] * 4, capacity=50)
+  manifest = manifests.read(str(logs))
+  (logs / manifests.FILE_NAME).unlink()
+  store.convert(str(logs), str(directory))
+  manifests.write(str(logs), manifest)
+  store.convert(str(logs), str(directory))
+  assert manifests.read(str(directory)) == manifest
 
 
 def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
@@ -243,7 +254,6 @@ def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
   rows = shards.write_run(logs, [30] * 6, capacity=50)
   store.convert(str(logs), str(directory))
   shutil.rmtree(logs)
-  assert store.find_data(str(directory)) == str(directory)
   assert stores.rows_in(stores.open_store(directory)) == rows
   assert stores.rows_in(stores.open_store(directory, suffixes=[0])) == rows[:49]
   assert (directory / 'manifest.json').exists()
