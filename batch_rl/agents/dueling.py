@@ -1,14 +1,11 @@
 """Dueling networks: a value of the state beside advantages of the actions."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl.agents import features
-
-
-class _Outputs(NamedTuple):
-  q_values: tf.Tensor
 
 
 class DuelingNetwork(tf.keras.Model):
@@ -43,7 +40,7 @@ class DuelingNetwork(tf.keras.Model):
     self._value = tf.keras.Sequential(layers, name='value')
     self._recorder = features.Recorder(self._advantage)
 
-  def call(self, state: tf.Tensor) -> _Outputs:
+  def call(self, state: tf.Tensor) -> atari_lib.DQNNetworkType:
     """Maps states, (n, ...), to `q_values`, float32 (n, num_outputs)."""
     outputs, calls = self._recorder(state)
     hidden = features.dense_hidden(calls, self._advantage, 'dueling')
@@ -52,4 +49,5 @@ class DuelingNetwork(tf.keras.Model):
     advantages = tf.reshape(outputs.q_values, (-1, *self._shape))
     mean = tf.reduce_mean(advantages, axis=1, keepdims=True)
     q_values = value[:, None, :] + advantages - mean
-    return _Outputs(tf.reshape(q_values, tf.shape(outputs.q_values)))
+    q_values = tf.reshape(q_values, tf.shape(outputs.q_values))
+    return atari_lib.DQNNetworkType(q_values)

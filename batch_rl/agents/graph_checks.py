@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 _RANDOM = re.compile(
@@ -125,20 +124,6 @@ def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:
     raise ValueError(
       f'{agent.__name__}.loss does not depend on any trained weight: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'
-    )
-
-
-def check_weights(agent: Any) -> None:
-  """Checks the weights of an agent before they are saved.
-
-  Raises:
-    FloatingPointError: If one is not finite.
-  """
-  variables = agent._sess.graph.get_collection('trainable_variables')
-  if not all(np.isfinite(array).all() for array in agent._sess.run(variables)):
-    raise FloatingPointError(
-      f'Weights are not finite at agent step {agent.training_steps}: training has '
-      'diverged. Earlier checkpoints are kept.'
     )
 
 

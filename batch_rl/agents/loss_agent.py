@@ -426,6 +426,23 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       )
     ]
 
+  def bundle_and_checkpoint(
+    self, checkpoint_dir: str, iteration_number: int
+  ) -> dict[str, Any] | None:
+    """Saves the agent, as Dopamine does.
+
+    Raises:
+      FloatingPointError: If a weight is not finite, since the previous checkpoint
+        is better.
+    """
+    variables = self._sess.graph.get_collection('trainable_variables')
+    if not all(np.isfinite(w).all() for w in self._sess.run(variables)):
+      raise FloatingPointError(
+        f'Weights are not finite at agent step {self.training_steps}: training has '
+        'diverged. Earlier checkpoints are kept.'
+      )
+    return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
+
   def _build_networks(self):
     """Builds the networks, and `_q_argmax` by `choose_actions`."""
     build = super()._build_networks

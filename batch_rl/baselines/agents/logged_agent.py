@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.agents import graph_checks, loss_agent, session_calls
+from batch_rl.agents import loss_agent, session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
 from batch_rl.dataset.shards import replay_log
 from batch_rl.runs import initial_weights
@@ -80,12 +80,7 @@ class LoggedAgentMixin(
   def bundle_and_checkpoint(
     self, checkpoint_dir: str, iteration_number: int
   ) -> dict | None:
-    """Saves as the agent does, with the state of the current episode.
-
-    Raises:
-      FloatingPointError: If a weight is not finite.
-    """
-    graph_checks.check_weights(self)
+    """Saves as the agent does, with the state of the current episode."""
     bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
     if bundle is not None:
       bundle['episode'] = {name: vars(self).get(name) for name in _EPISODE}

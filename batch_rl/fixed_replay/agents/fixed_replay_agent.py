@@ -460,17 +460,5 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       memory.action_range(), self.num_actions, self._replay_data_dir
     )
 
-  def bundle_and_checkpoint(
-    self, checkpoint_dir: str, iteration_number: int
-  ) -> dict[str, Any] | None:
-    """Saves the agent, as Dopamine does.
-
-    Raises:
-      FloatingPointError: If a weight is not finite, since the previous checkpoint
-        is better.
-    """
-    graph_checks.check_weights(self)
-    return super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
-
   def _store_transition(self, *args, **kwargs):
     """Does nothing: the replay is fixed."""
