@@ -75,7 +75,8 @@ class Recorder:
     calls = [
       call
       for call in self._calls
-      if _has_kernel(call.layer) and _is_single_layer(call.layer)
+      if _is_single_layer(call.layer)
+      and any(weight.shape.rank > 1 for weight in call.layer.weights)
     ]
     results = filter(tf.is_tensor, tf.nest.flatten(outputs))
     last = _reached(results, calls)
@@ -102,10 +103,6 @@ def _is_single_layer(module: tf.Module) -> bool:
   kind = tf.keras.layers.Layer
   inside = any(isinstance(part, kind) for part in module.submodules)
   return isinstance(module, kind) and not inside
-
-
-def _has_kernel(layer: tf.keras.layers.Layer) -> bool:
-  return any(weight.shape.rank > 1 for weight in layer.weights)
 
 
 def _reached(tensors: Iterable[tf.Tensor], calls: Iterable[Call]) -> list[Call]:

@@ -47,18 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
   commands = parser.add_subparsers(
     dest='command', metavar='COMMAND', required=True
   )
-  for add in (
-    fetch.add,
-    verify.add,
-    inspect.add,
-    convert.add,
-    subset.add,
-    import_export.add_import,
-    import_export.add_export,
-    compare.add_compare,
-    compare.add_fingerprint,
-  ):
-    add(commands)
+  for module in fetch, verify, inspect, convert, subset, import_export, compare:
+    module.add(commands)
 
   def run_command() -> int:
     parsed = parser.parse_args(arguments)

@@ -72,13 +72,10 @@ class _MixesAsIn2020(networks.KerasModel):
 
 # The agent passes the denied parameters, which would override a binding.
 @gin.configurable(
-  denylist=[
-    'num_actions',
-    'num_heads',
-    'transform_strategy',
-    'name',
-    'transform_matrix',
-  ]
+  denylist=(
+    *('num_actions', 'num_heads', 'name'),
+    *('transform_strategy', 'transform_matrix'),
+  )
 )
 class MultiHeadQNetwork(
   _MixesAsIn2020, networks.MultiHead, atari_lib.NatureDQNNetwork

@@ -8,8 +8,8 @@ from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
 
 
-def add_compare(commands: Any) -> None:
-  """Adds the command `compare`."""
+def add(commands: Any) -> None:
+  """Adds the commands `compare` and `fingerprint`."""
   command = console.add_command(commands, _compare, 'compare')
   for name in ('a', 'b'):
     argument_types.add_run_directory(command, name)
@@ -18,10 +18,6 @@ def add_compare(commands: Any) -> None:
     action='store_true',
     help='compare actions, rewards and ends only, without decoding frames',
   )
-
-
-def add_fingerprint(commands: Any) -> None:
-  """Adds the command `fingerprint`."""
   command = console.add_command(commands, _fingerprint, 'fingerprint')
   argument_types.add_run_directory(command)
 

@@ -29,8 +29,13 @@ _WRONG_OPTIONS = {
 }
 
 
-def add_import(commands: Any) -> None:
-  """Adds the command `import`."""
+def add(commands: Any) -> None:
+  """Adds the commands `import` and `export`."""
+  _add_import(commands)
+  _add_export(commands)
+
+
+def _add_import(commands):
   command = console.add_command(commands, _import, 'import')
   argument_types.add_path(
     command,
@@ -141,8 +146,7 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
   return int(bool(shards.left_out))
 
 
-def add_export(commands: Any) -> None:
-  """Adds the command `export`."""
+def _add_export(commands):
   command = console.add_command(commands, _export, 'export')
   argument_types.add_run_directory(command)
   argument_types.add_path(command, 'destination', 'directory to create')

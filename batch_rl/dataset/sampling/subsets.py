@@ -221,17 +221,9 @@ def _ranked(data, sign):
 SUBSETS: dict[str, Callable[..., Trajectories]] = {
   function.__name__: function
   for function in (
-    shards,
-    random_trajectories,
-    first_trajectories,
-    first_of_shards,
-    first_fraction,
-    last_fraction,
-    first_transitions,
-    last_transitions,
-    trajectories_by_return,
-    best_trajectories,
-    best_steps,
+    *(shards, random_trajectories, first_trajectories, first_of_shards),
+    *(first_fraction, last_fraction, first_transitions, last_transitions),
+    *(trajectories_by_return, best_trajectories, best_steps),
     worst_trajectories,
   )
 }

@@ -469,14 +469,10 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
 
 @gin.configurable(
-  denylist=[
-    'data_dir',
-    'observation_shape',
-    'stack_size',
-    'update_horizon',
-    'seed',
-    'columns',
-  ]
+  denylist=(
+    *('data_dir', 'observation_shape', 'stack_size'),
+    *('update_horizon', 'seed', 'columns'),
+  )
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer,
