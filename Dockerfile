@@ -8,7 +8,8 @@
 #   docker build --tag=batch_rl --build-arg=EXTRAS='[cuda]' .
 #   docker run --rm --gpus=all --volume="$PWD/results:/results" batch_rl
 #
-# Neither image has been built yet; the same commands were run without Docker, on Debian 12.
+# Both images were built by Podman 4.3, on Debian 12 with Python 3.11.7: 4.4 and 8.8 GB. The
+# first ran `make demo`, the second its `--quick` form on a CPU; it has not run on a GPU.
 FROM python:3.11-slim-bookworm
 
 # Libraries that OpenCV's wheel links.
