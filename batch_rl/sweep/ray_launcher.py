@@ -70,7 +70,7 @@ def run(
 
 
 def _check_address(address):
-  """Raises a ValueError if the port is closed: Ray would retry for a minute."""
+  """Raises a ValueError if the port is closed: Ray would try again for minutes."""
   match = re.fullmatch(r'(?:ray://)?([^:/]+):(\d+)', address or '')
   if match is None:
     return

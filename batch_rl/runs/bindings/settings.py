@@ -164,19 +164,15 @@ RUNNER = r'\w*Runner'
 _MEMORY = r'\w*(Buffer|Replay|Memory)'
 
 
-def _affecting(what: Affects) -> Callable[..., Setting]:
-  """Returns a function that marks a setting, maybe of some classes, in the table."""
-
-  def mark(setting: Setting, owner: str = r'\w+') -> Setting:
-    return dataclasses.replace(setting, affects=what, owner=owner)
-
-  return mark
+def _mark(affects: Affects, setting: Setting, owner: str = r'\w+') -> Setting:
+  """Marks a setting, maybe of some classes only, in the table."""
+  return dataclasses.replace(setting, affects=affects, owner=owner)
 
 
-_protocol = _affecting(Affects.PROTOCOL)
-_recorded = _affecting(Affects.RECORDED)
-_repetition = _affecting(Affects.REPETITION)
-_running = _affecting(Affects.RUNNING)
+_protocol = functools.partial(_mark, Affects.PROTOCOL)
+_recorded = functools.partial(_mark, Affects.RECORDED)
+_repetition = functools.partial(_mark, Affects.REPETITION)
+_running = functools.partial(_mark, Affects.RUNNING)
 _online = functools.partial(dataclasses.replace, is_online=True)
 
 SETTINGS = {
@@ -296,7 +292,8 @@ SETTINGS = {
   'rom_set': _protocol(_TEXT),
   'repeat_action_probability': _PROBABILITY,
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
-  'frame_skip': _integer(1, 1000),  # frames
+  # Frames. With 1, Dopamine's observations would all be the first screen.
+  'frame_skip': _integer(2, 1000),
   'screen_size': _integer(1, 10_000),  # pixels
   'environment_name': _protocol(_TEXT),
   'version': _protocol(_TEXT),
