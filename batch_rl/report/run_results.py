@@ -249,7 +249,7 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']
   if created:
-    kept['create_agent'] = created['name'].rpartition(':')[2]
+    kept['create_agent'] = os.path.basename(created['name'])
     arguments = dict(enumerate(created.get('args') or ()))
     kept |= {
       f'create_agent.{name}': str(value)

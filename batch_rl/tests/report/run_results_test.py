@@ -158,7 +158,7 @@ def test_arguments_of_a_users_function_define_the_method(read):
   run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
   assert own == {
-    'create_agent': 'create',
+    'create_agent': 'a.py:create',
     'create_agent.0': '3',
     'create_agent.weight': '2.0',
   }

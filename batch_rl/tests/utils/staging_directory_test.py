@@ -53,6 +53,24 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
   assert (target / 'file').read_text() == 'new'
 
 
+def test_a_failed_replacement_loses_nothing(tmp_path, monkeypatch):
+  (tmp_path / 'out').mkdir()
+  (tmp_path / 'out/busy').touch()
+  remove = os.unlink
+
+  def fail(path, **kwargs):
+    if os.path.basename(path) == 'busy':
+      raise OSError(16, 'Device or resource busy')
+    remove(path, **kwargs)
+
+  monkeypatch.setattr(os, 'unlink', fail)
+  with pytest.raises(OSError, match='busy'):
+    with StagingDirectory(str(tmp_path / 'out'), True) as stage:
+      make(stage)
+      stage.publish('made')
+  assert os.listdir(tmp_path / 'out') == ['file']
+
+
 def test_destinations_that_are_refused(tmp_path):
   (tmp_path / 'file').touch()
   (tmp_path / 'full').mkdir()
