@@ -1,6 +1,7 @@
 """The runner of online training: what the agent is given, and what is logged."""
 
 import json
+import os
 
 import gin
 import numpy as np
@@ -31,31 +32,47 @@ class SpiedAgent(random_agent.RandomAgent):
     super().end_episode(reward)
 
 
-@pytest.mark.parametrize('clips', [True, False])
-def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
-  gin.bind_parameter('run_seed.seed', 1)
+def make_runner(directory, **settings):
   walk = random_walk.RandomWalk()
   walk.reset(seed=2)
-  agent = SpiedAgent(
-    None,
-    walk.action_space.n,
-    str(tmp_path),
-    observation_shape=random_walk.SHAPE,
-    observation_dtype=tf.float64,
-    stack_size=1,
-    shard_capacity=1000,
-    seed=1,
-  )
-  runner = run_experiment.LoggedRunner(
-    str(tmp_path / 'run'),
-    lambda *_, **__: agent,
+
+  def create_agent(*_, **__):
+    return SpiedAgent(
+      None,
+      walk.action_space.n,
+      str(directory),
+      observation_shape=random_walk.SHAPE,
+      observation_dtype=tf.float64,
+      stack_size=1,
+      shard_capacity=1000,
+      seed=1,
+    )
+
+  return run_experiment.LoggedRunner(
+    str(directory / 'run'),
+    create_agent,
     lambda: walk,
-    num_iterations=1,
     training_steps=200,
     evaluation_steps=30,
     max_steps_per_episode=MAX_STEPS,
-    clip_rewards=clips,
+    **settings,
   )
+
+
+def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path):
+  gin.bind_parameter('run_seed.seed', 1)
+  make_runner(tmp_path, num_iterations=2, log_every_n=5).run_experiment()
+  assert {*os.listdir(tmp_path / 'run/logs')} == {'log_0', 'log_1'}
+  gin.clear_config()
+  with pytest.raises(ValueError, match='- seed = 1'):
+    make_runner(tmp_path, num_iterations=3)
+
+
+@pytest.mark.parametrize('clips', [True, False])
+def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
+  gin.bind_parameter('run_seed.seed', 1)
+  runner = make_runner(tmp_path, num_iterations=1, clip_rewards=clips)
+  agent = runner._agent
   runner.run_experiment()
   rates = progress.read(str(tmp_path / 'run'))['rates']
   assert rates.keys() == {'train', 'eval'}
