@@ -103,11 +103,8 @@ def compare(
     elif iterations is None and not run.is_finished:
       reason = f'it is under way: {run.done} of {run.planned} iterations'
     else:
-      counted.append(
-        dataclasses.replace(
-          run.first(iterations), planned=iterations or run.planned
-        )
-      )
+      first, planned = run.first(iterations), iterations or run.planned
+      counted.append(dataclasses.replace(first, planned=planned))
       continue
     excluded.append((run.directory, reason))
     if not run.is_finished:

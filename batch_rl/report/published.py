@@ -113,7 +113,6 @@ def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:
       rows.append(_row(setting, mine, theirs))
       records.append(_record(setting, mine, theirs))
   text = pd.DataFrame(rows)
-  text['game'] = text['game'].mask(text['game'].duplicated(), '')
   caption = (
     'Own and published returns, mean ± spread over runs (own: the standard deviation). '
     'Gamer-normalised figures are converted to returns.'

@@ -281,7 +281,7 @@ def aggregates_table(summary: Summary) -> Table:
 def _score_record(
   game: str, method: str, kind: str, interval: tuple
 ) -> dict[str, Any]:
-  mean, low, high = interval
+  mean, *_ = interval
   normalised = {
     f'normalised_{name}': float(normalisation.normalise(mean, game, name))
     for name in (f'dqn_{kind}', 'human', 'gamer')
@@ -291,9 +291,7 @@ def _score_record(
     'game': game,
     'method': method,
     'score': kind,
-    'mean': mean,
-    'low': low,
-    'high': high,
+    **dict(zip(('mean', 'low', 'high'), interval, strict=True)),
     **normalised,
   }
 

@@ -47,6 +47,7 @@ OWN = {'agent': 'mine.CQLAgent'}
   [
     ({'optimizer': 'RMSProp'}, {}, 'DQN (Nature)'),
     ({'optimizer': 'Adam', 'data': None}, {}, 'DQN (Adam), online'),
+    ({'gin': 'DQNAgent.optimizer = @RMSPropOptimizer()'}, {}, 'DQN (Adam)'),
     ({'agent': 'random', 'data': None}, {}, 'Random'),
     ({'agent': 'c51'}, {}, 'C51'),
     ({'agent': 'quantile'}, {}, 'QR-DQN'),
@@ -108,9 +109,13 @@ def test_zero_none_and_null_are_values(read):
 
 def test_conditions_of_atari_elsewhere(read):
   """They are unknown only if nothing is recorded."""
-  for environment, value in (({'game': 'GridWorld'}, 'none'), (None, '?')):
+  for environment, value, frames in (
+    ({'game': 'GridWorld'}, 'none', '27000'),
+    (None, '?', '108000'),
+  ):
     protocol = read({'environment': environment}).protocol
     assert (protocol['sticky'], protocol['rom']) == (value, value)
+    assert protocol['frame cap'] == frames
 
 
 def test_parameters_are_those_of_the_runs_own_classes(read):
