@@ -70,10 +70,8 @@ def listen(response: str = 'Saving before the stop') -> Iterator[Interruption]:
     with contextlib.suppress(OSError):  # Ctrl-C has also ended `| tee`.
       os.write(2, message.encode())
 
-  before = {
-    number: signal.signal(number, request)
-    for number in (signal.SIGTERM, signal.SIGINT)
-  }
+  numbers = signal.SIGTERM, signal.SIGINT
+  before = {number: signal.signal(number, request) for number in numbers}
   try:
     yield interruption
   finally:

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import glob
 import importlib.machinery
-import itertools
 import os
 import pathlib
 import re
@@ -37,8 +36,8 @@ WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
 )
 # Top-level modules that lines of gin or Python import, or in which they name an agent.
 _MODULES = re.compile(
-  r'^\s*import\s+(\w+)|^\s*from\s+(\w+)[\w.]*\s+import\b'
-  r"""|\.agent_name\s*=\s*['"](\w+)\.""",
+  r"""(?:^\s*(?:import|from(?=\s+[\w.]+\s+import\b))\s+"""
+  r"""|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
   re.MULTILINE,
 )
 _RECORD = {
@@ -175,9 +174,9 @@ def _inputs(cell) -> dict[str, Any]:
   folders = [os.getcwd(), *map(os.path.dirname, [cell.module or '', *configs])]
   paths = [*configs, *(_sources(cell.module) if cell.module else ())]
   texts = ['\n'.join(cell.gin_bindings), *map(_text, paths)]
-  known = {''}
+  known: set[str] = set()
   for text in texts:  # It grows: modules import others.
-    for name in {*itertools.chain(*_MODULES.findall(text))} - known:
+    for name in {*_MODULES.findall(text)} - known:
       known.add(name)
       if spec := importlib.machinery.PathFinder.find_spec(name, folders):
         for place in spec.submodule_search_locations or [str(spec.origin)]:
@@ -186,9 +185,7 @@ def _inputs(cell) -> dict[str, Any]:
   return {path: _hash(path) for path in paths}
 
 
-def _since_done(
-  cell, before: Mapping[str, Any], is_same: bool
-) -> tuple[str, str]:
+def _since_done(cell, before: Mapping[str, Any], is_same: bool):
   """Returns state and message of a cell that was done with the given inputs.
 
   Args:
@@ -199,12 +196,9 @@ def _since_done(
   if cell.job == 'evaluate':
     return (DONE if is_same and before == _inputs(cell) else WAITING), ''
   changed = [path for path, was in before.items() if _hash(path) != was]
-  # A sweep that has moved has other arguments, and its code has other paths.
-  code = [
-    path
-    for path in changed
-    if path.endswith('.py') and (is_same or os.path.exists(path))
-  ]
+  code = [path for path in changed if path.endswith('.py')]
+  if not is_same:  # If the sweep has moved, its code is elsewhere.
+    code = [path for path in code if os.path.exists(path)]
   if not code:  # The program compares the settings of gin files.
     return (DONE if is_same and not changed else WAITING), ''
   return CHANGED, (

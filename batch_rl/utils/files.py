@@ -273,9 +273,8 @@ def names_in(path: str) -> list[str]:
     return os.listdir(path)
   except (FileNotFoundError, NotADirectoryError) as error:
     if os.path.islink(path) and not os.path.exists(path):
-      raise OSError(
-        error.errno, f'nothing is at {os.readlink(path)}, its target', path
-      ) from error
+      problem = f'nothing is at {os.readlink(path)}, its target'
+      raise OSError(error.errno, problem, path) from error
     return []
 
 

@@ -100,11 +100,8 @@ def _number(low: float, high: float, above: bool = False) -> Setting:
     number: Any = value  # `Real` has no order
     return (low < number if above else low <= number) and number <= high
 
-  if above:
-    text = f'a number above {low:g}, at most {high:g}'
-  else:
-    text = f'a number from {low:g} to {high:g}'
-  return Setting(text, accepts)
+  start = f'above {low:g}, at most' if above else f'from {low:g} to'
+  return Setting(f'a number {start} {high:g}', accepts)
 
 
 _LIST = Setting(
