@@ -109,6 +109,8 @@ def _sweep(options):
     if status.state not in (cell_lib.CHANGED, cell_lib.DONE)
   ]
   plan.check_data(left)
+  for cell in left:
+    cell_lib.check_log(cell)
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if left:

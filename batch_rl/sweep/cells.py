@@ -42,6 +42,7 @@ _MODULES = re.compile(
 )
 _RECORD = {
   'state': str,
+  'arguments': [str],
   'attempts': range(2**31),
   'message': str,
   'where': str,
@@ -140,6 +141,26 @@ def run(
       if code == programs.USER_ERROR:  # A retry would fail again.
         break
   return status(cell)
+
+
+def check_log(cell: plan.Cell) -> None:
+  """Checks that the replay log of a cell that has begun is where the cell expects it.
+
+  Its directory depends on whether the sweep's file has other agents.
+
+  Raises:
+    ValueError: If the log is where the cell's record says, and not there.
+  """
+  flag = '--replay_log_dir='
+  before, now = (
+    [a.removeprefix(flag) for a in arguments if a.startswith(flag)]
+    for arguments in (_read_record(cell).get('arguments', ()), cell.arguments)
+  )
+  if any(map(os.path.isdir, before)) and not any(map(os.path.isdir, now)):
+    raise ValueError(
+      f'{cell.name} has its log in {before[0]}, not in {now[0]}, since the file has other '
+      'agents: move the folder, or choose another base_dir.'
+    )
 
 
 def record_failure(cell: plan.Cell, message: str) -> None:

@@ -100,6 +100,17 @@ def test_the_status_of_a_record(make, recorded, locked, state, message, where):
   assert changed == cells.Status(cells.WAITING, 3)
 
 
+def test_a_cell_keeps_its_replay_log(make):
+  begun = dataclasses.replace(make(''), arguments=('--replay_log_dir=a',))
+  other = dataclasses.replace(begun, arguments=('--replay_log_dir=b',))
+  made_up_sweeps.write_record(begun, cells.STOPPED)
+  cells.check_log(other)  # Nothing is logged yet.
+  os.mkdir('a')
+  cells.check_log(begun)
+  with pytest.raises(ValueError, match='its log in a, not in b'):
+    cells.check_log(other)
+
+
 def test_a_program_ends_with_its_worker(make):
   cell = make("""
     if starts < 2:
