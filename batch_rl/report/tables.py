@@ -47,9 +47,8 @@ class Table:
   @property
   def legend(self) -> str:
     """The caption, and what bold means if a cell is."""
-    return (
-      f'{self.caption} {_BOLD}' if self.bold.any(axis=None) else self.caption
-    )
+    end = f' {_BOLD}' if self.bold.any(axis=None) else ''
+    return self.caption + end
 
   @property
   def is_text(self) -> list[bool]:

@@ -14,6 +14,12 @@ from batch_rl.runs import progress
 from batch_rl.tests import cartpole, random_walk
 
 MAX_STEPS = 10  # of an episode; the longest ones take 12
+OF_RUNNER = dict(training_steps=200, evaluation_steps=30)
+OF_RUNNER |= dict(max_steps_per_episode=MAX_STEPS)
+OF_AGENT = dict(stack_size=1, shard_capacity=1000, seed=1)
+OF_AGENT |= dict(
+  observation_shape=random_walk.SHAPE, observation_dtype=tf.float64
+)
 
 
 class SpiedAgent(random_agent.RandomAgent):
@@ -37,25 +43,12 @@ def make_runner(directory, **settings):
   walk.reset(seed=2)
 
   def create_agent(*_, **__):
-    return SpiedAgent(
-      None,
-      walk.action_space.n,
-      str(directory),
-      observation_shape=random_walk.SHAPE,
-      observation_dtype=tf.float64,
-      stack_size=1,
-      shard_capacity=1000,
-      seed=1,
-    )
+    return SpiedAgent(None, walk.action_space.n, str(directory), **OF_AGENT)
 
+  base_dir = str(directory / 'run')
+  settings = {**OF_RUNNER, **settings}
   return run_experiment.LoggedRunner(
-    str(directory / 'run'),
-    create_agent,
-    lambda: walk,
-    training_steps=200,
-    evaluation_steps=30,
-    max_steps_per_episode=MAX_STEPS,
-    **settings,
+    base_dir, create_agent, lambda: walk, **settings
   )
 
 

@@ -1,6 +1,7 @@
 """Output appears when it is complete, and only where nothing else is."""
 
 import os
+from unittest import mock
 
 import pytest
 
@@ -55,15 +56,8 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
 
 def test_a_failed_replacement_loses_nothing(tmp_path, monkeypatch):
   (tmp_path / 'out').mkdir()
-  (tmp_path / 'out/busy').touch()
-  remove = os.unlink
-
-  def fail(path, **kwargs):
-    if os.path.basename(path) == 'busy':
-      raise OSError(16, 'Device or resource busy')
-    remove(path, **kwargs)
-
-  monkeypatch.setattr(os, 'unlink', fail)
+  (tmp_path / 'out/old').touch()
+  monkeypatch.setattr(os, 'unlink', mock.Mock(side_effect=OSError('busy')))
   with pytest.raises(OSError, match='busy'):
     with StagingDirectory(str(tmp_path / 'out'), True) as stage:
       make(stage)
