@@ -210,7 +210,8 @@ def data_that_differ(runs: Iterable[RunResults]) -> set[str]:
   for run in runs:
     key = run.game, run.data, run.protocol.get('subset')
     hashes[key].add(run.provenance.get('subset_hash'))
-  return {data for (_, data, _), found in hashes.items() if len(found) > 1}
+  several = [key for key, found in hashes.items() if len(found) > 1]
+  return {data for _, data, _ in several if data}  # Online runs have none.
 
 
 def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:

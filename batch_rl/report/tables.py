@@ -136,10 +136,7 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   for name in _HASHES:
     text[name] = text[name].str[:8]
   text.columns = [name.replace('_', ' ') for name in text]
-  records += [
-    {'directory': directory, 'left_out': reason}
-    for directory, reason in excluded
-  ]
+  records += [{'directory': d, 'left_out': reason} for d, reason in excluded]
   caption = (
     'Runs that count, with the mean returns of their final and best evaluation.'
   )
