@@ -273,7 +273,7 @@ def names_in(path: str) -> list[str]:
     return os.listdir(path)
   except (FileNotFoundError, NotADirectoryError) as error:
     if os.path.islink(path) and not os.path.exists(path):
-      problem = f'nothing is at {os.readlink(path)}, its target'
+      problem = f'mount or restore {os.readlink(path)}, to which it links'
       raise OSError(error.errno, problem, path) from error
     return []
 
