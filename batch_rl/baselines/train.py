@@ -91,7 +91,10 @@ def main(unused_argv: Any = None) -> None:
     )
     if init_checkpoint_dir:
       initial_weights.check_run(
-        init_checkpoint_dir, record, games.configured_game()
+        init_checkpoint_dir,
+        record,
+        games.configured_game(),
+        REGISTRY.find(record['agent']),
       )
       record['init_checkpoint'] = initial_weights.latest_checkpoint(
         init_checkpoint_dir

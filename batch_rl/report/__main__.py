@@ -231,7 +231,7 @@ def _read(
   """Returns the results of all runs, and the directories without results."""
   names = {}
   for name in options.name:
-    match = re.fullmatch(r'(.+)=([^=/]+)(?:/([^/]+))?', name)
+    match = re.fullmatch(r'(.+)=([^=/]+)(?:/(.+))?', name)
     if not match:
       raise ValueError(f"--name={name} is not 'DIR=AGENT' or 'DIR=AGENT/GAME'.")
     names[pathlib.Path(match[1]).resolve()] = match[2], match[3] or ''

@@ -149,7 +149,7 @@ def metrics_of(
     scores: Scores, float (runs, games).
     reference: Scores of the online DQN, float (games,). A game counts if the mean over
       runs exceeds it.
-    optimum: Score from which on the optimality gap is 0.
+    optimum: Score at and above which the optimality gap is 0.
   """
   functions = [
     metrics.aggregate_iqm,

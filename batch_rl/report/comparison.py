@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -98,17 +97,14 @@ def compare(
   """
   excluded: list[Excluded] = []
   counted, unfinished = [], []
-  for run in _drop_duplicates(runs, excluded):
+  for run in _drop_duplicates(runs, iterations, excluded):
     if iterations is not None and run.done < iterations:
       reason = f'it has {run.done} iterations, not --iterations={iterations}'
     elif iterations is None and not run.is_finished:
       reason = f'it is under way: {run.done} of {run.planned} iterations'
     else:
-      counted.append(
-        dataclasses.replace(
-          run.first(iterations), planned=iterations or run.planned
-        )
-      )
+      first, planned = run.first(iterations), iterations or run.planned
+      counted.append(dataclasses.replace(first, planned=planned))
       continue
     excluded.append((run.directory, reason))
     if not run.is_finished:
@@ -135,15 +131,24 @@ def rom_name(run: RunResults) -> str:
 
 
 def _drop_duplicates(
-  runs: Iterable[RunResults], excluded: list[Excluded]
+  runs: Iterable[RunResults], iterations: int | None, excluded: list[Excluded]
 ) -> list[RunResults]:
-  """Drops copies of a run, and runs with identical settings and seed."""
+  """Drops copies of a run, and runs with identical settings and seed.
+
+  The longest of those that can count is kept.
+  """
+
+  def rank(run):
+    counts = run.done >= iterations if iterations else run.is_finished
+    return not counts, -run.done, run.directory
+
   kept: dict[tuple, RunResults] = {}
-  for run in sorted(runs, key=lambda run: (-run.done, run.directory)):
+  for run in sorted(runs, key=rank):
     before = kept.setdefault(_identity(run), run)
     if before is not run:
       reason = (
-        f'it repeats {before.directory}: same run, or same settings and seed'
+        f'duplicate of {before.directory} (same run, or same settings and seed); only '
+        'that one counts'
       )
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
@@ -181,7 +186,7 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
       [_settings(run, by_length) for run in members],
       index=[run.directory for run in members],
     )
-    if _have_other_data(members):
+    if data_that_differ(members):
       settings['data'] = [run.data_root for run in members]
     differing = settings.loc[:, settings.nunique(dropna=False) > 1]
     for directory, values in differing.fillna('default').iterrows():
@@ -199,15 +204,14 @@ def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
   return {**protocol, **run.config}
 
 
-def _have_other_data(runs: list[RunResults]) -> bool:
-  """Returns whether a run of the dataset has several subset hashes."""
-  hashes: dict[tuple, Any] = {}
+def data_that_differ(runs: Iterable[RunResults]) -> set[str]:
+  """Returns the runs of the dataset, e.g. `Pong/1`, with several hashes of a subset."""
+  hashes = collections.defaultdict(set)
   for run in runs:
     key = run.game, run.data, run.protocol.get('subset')
-    own = run.provenance.get('subset_hash')
-    if hashes.setdefault(key, own) != own:
-      return True
-  return False
+    hashes[key].add(run.provenance.get('subset_hash'))
+  several = [key for key, found in hashes.items() if len(found) > 1]
+  return {data for _, data, _ in several if data}  # Online runs have none.
 
 
 def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:

@@ -30,16 +30,16 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
     first = ' and '.join(wins.index[wins == wins.max()])
     return (
       f'Highest mean return: {first}, in {wins.max()} of {len(means)} games.',
-      'There are no aggregates of final scores by the chosen normaliser: the methods '
-      'share no game with such a reference score.',
+      'No aggregates of final scores: the methods share no game for which the normaliser '
+      'has a score.',
     )
   is_dqn = summary.normaliser.startswith('dqn')
   swapped = ', or the reverse where that is the worse one' if is_dqn else ''
   details = (
     'Scores are interquartile means of final scores; the random agent has 0, the '
     f'{normalisation.reference_name(summary.normaliser)} '
-    f'{normalisation.reference_score(summary.normaliser):g}{swapped}. Intervals are '
-    'of 95 %.'
+    f'{normalisation.reference_score(summary.normaliser):g}{swapped}. Intervals have '
+    '95 % coverage.'
   )
   iqms = {m: found['IQM'] for m, found in tables.intervals_of(summary).items()}
   names = sorted(iqms, key=lambda method: -iqms[method][0])
@@ -47,14 +47,16 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
   if not others:
     return f'{names[0]} scores {first} over {summary.sample}.', details
   best, second = (iqms[name][0] for name in names[:2])
+  lead = f'highest, {first}, {tables.format_number(best - second)} more than'
+  if np.isclose(best, second):
+    lead = f'{first}, as much as'
   end = ''
   if any(low is None for _, low, _ in iqms.values()):
     end = '; a single run of a method has no interval'
   elif tables.are_best(pd.Series(iqms)).sum() != 1:
-    end = ', but its interval overlaps with others'
+    end = '; its interval overlaps with others'
   return (
-    f'{names[0]} scores highest, {first}, {tables.format_number(best - second)} more '
-    f'than {names[1]}, {others[0]}, over {summary.sample}{end}.',
+    f'{names[0]} scores {lead} {names[1]}, {others[0]}, over {summary.sample}{end}.',
     details,
   )
 
@@ -89,6 +91,9 @@ def paragraph(compared: Comparison, normalisers: Iterable[str]) -> str:
     },
   )
   text = text.replace('sticky actions of probability none', 'no sticky actions')
+  # Online runs have neither.
+  text = text.replace('; logged runs unknown; subset of the data: all', '')
+  text = text.replace(' has 1 iterations ', ' has 1 iteration ')
   return text.replace('at most inf frames an episode', 'episodes of any length')
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Rows, rom_name
+from batch_rl.report.comparison import Rows, data_that_differ, rom_name
 from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files
 
@@ -69,7 +69,7 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
 
 
 def _uncertain_runs(runs: list[RunResults]) -> list[str]:
-  """Returns notes on unknown protocols, changed settings, and roots of the data."""
+  """Returns notes on unknown protocols, changed settings, and other data."""
   notes = []
   if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
     notes.append(
@@ -80,6 +80,11 @@ def _uncertain_runs(runs: list[RunResults]) -> list[str]:
     notes.append(
       'Settings, data or versions changed during these runs, see their run.json: '
       f'{files.format_names(changed)}.'
+    )
+  if other := data_that_differ(runs):
+    notes.append(
+      f'Trained on different data of one name: {files.format_names(other)}; compare '
+      'shards and subset_hash in runs.csv.'
     )
   roots = {r.data_root for r in runs if r.provenance['replay_dir']}
   if len(roots) > 1:

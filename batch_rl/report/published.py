@@ -113,14 +113,11 @@ def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:
       rows.append(_row(setting, mine, theirs))
       records.append(_record(setting, mine, theirs))
   text = pd.DataFrame(rows)
-  text['game'] = text['game'].mask(text['game'].duplicated(), '')
   caption = (
     'Own and published returns, mean ± spread over runs (own: the standard deviation). '
     'Gamer-normalised figures are converted to returns.'
   )
-  runs = [
-    run for of_game in own.values() for of in of_game.values() for run in of
-  ]
+  runs = [run for of in own.values() for each in of.values() for run in each]
   shown = {scores.source for setting in own for scores in load()[setting]}
   counts = ', '.join(map(str, sorted({run.done for run in runs})))
   notes = [

@@ -22,7 +22,7 @@ from batch_rl.utils import files, programs, safe_pickle
 
 _LOGS = 'logs'
 _value = run_record.value_of
-_ITERATIONS = 200  # Default of Dopamine's runner.
+_ITERATIONS, _TRAINING_STEPS = 200, 250_000  # Defaults of Dopamine's runner.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +204,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   returns, episodes, diagnostics = _curves(_evaluations(directory))
   iterations = _value(bindings, 'num_iterations', settings_lib.RUNNER)
   planned = _number(iterations, _ITERATIONS) if record else None
-  results = RunResults(
+  return RunResults(
     directory,
     named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
     programs.printable(canonical(named['game'])),
@@ -226,8 +226,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'versions': ', '.join(map(' '.join, versions.items())),
     },
     diagnostics=diagnostics,
-  )
-  return results.first(planned)
+  ).first(planned)
 
 
 def _without_nulls(content: Mapping | None) -> dict[str, Any]:
@@ -249,7 +248,7 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']
   if created:
-    kept['create_agent'] = created['name'].rpartition(':')[2]
+    kept['create_agent'] = os.path.basename(created['name'])
     arguments = dict(enumerate(created.get('args') or ()))
     kept |= {
       f'create_agent.{name}': str(value)
@@ -349,9 +348,10 @@ def _number(text: str, default: int) -> int:
 
 def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   """Returns the length of an iteration, e.g. `62,500 updates`; '' if unknown."""
-  bound = _value(bindings, 'training_steps', settings_lib.RUNNER)
-  if not record or not (steps := _number(bound, 0)):
+  if not record:
     return ''
+  bound = _value(bindings, 'training_steps', settings_lib.RUNNER)
+  steps = _number(bound, _TRAINING_STEPS)
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
   period = _value(bindings, 'update_period', r'\w*Agent')
@@ -393,13 +393,14 @@ def _protocol(
   bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
-  frame_skip = environment.get('frame_skip') or 4
   unknown = 'none' if environment.get('game') else '?'  # not Atari
+  rom = str(environment.get('rom_md5', unknown))
+  frame_skip = environment.get('frame_skip') or (1 if rom == 'none' else 4)
   protocol = {
     'subset': str(data.get('subset') or 'all'),
     'epsilon': str(epsilon),
     'sticky': str(environment.get('repeat_action_probability', unknown)),
-    'rom': str(environment.get('rom_md5', unknown)),
+    'rom': rom,
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)
     or '125000',

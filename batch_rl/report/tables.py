@@ -47,9 +47,8 @@ class Table:
   @property
   def legend(self) -> str:
     """The caption, and what bold means if a cell is."""
-    return (
-      f'{self.caption} {_BOLD}' if self.bold.any(axis=None) else self.caption
-    )
+    end = f' {_BOLD}' if self.bold.any(axis=None) else ''
+    return self.caption + end
 
   @property
   def is_text(self) -> list[bool]:
@@ -137,10 +136,7 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   for name in _HASHES:
     text[name] = text[name].str[:8]
   text.columns = [name.replace('_', ' ') for name in text]
-  records += [
-    {'directory': directory, 'left_out': reason}
-    for directory, reason in excluded
-  ]
+  records += [{'directory': d, 'left_out': reason} for d, reason in excluded]
   caption = (
     'Runs that count, with the mean returns of their final and best evaluation.'
   )
@@ -281,7 +277,7 @@ def aggregates_table(summary: Summary) -> Table:
 def _score_record(
   game: str, method: str, kind: str, interval: tuple
 ) -> dict[str, Any]:
-  mean, low, high = interval
+  mean, *_ = interval
   normalised = {
     f'normalised_{name}': float(normalisation.normalise(mean, game, name))
     for name in (f'dqn_{kind}', 'human', 'gamer')
@@ -291,9 +287,7 @@ def _score_record(
     'game': game,
     'method': method,
     'score': kind,
-    'mean': mean,
-    'low': low,
-    'high': high,
+    **dict(zip(('mean', 'low', 'high'), interval, strict=True)),
     **normalised,
   }
 

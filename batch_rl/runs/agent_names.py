@@ -13,12 +13,8 @@ _ENSEMBLES = {
 }
 # Suffix of the name, class name in gin bindings, and default strategy.
 _ENSEMBLE_AGENTS = {
-  'multi_head_dqn': ('', r'\w*MultiHeadDQNAgent', 'IDENTITY'),
-  'multi_network_dqn': (
-    ' (networks)',
-    r'\w*MultiNetworkDQNAgent',
-    'STOCHASTIC',
-  ),
+  'multi_head_dqn': ('', 'MultiHeadDQNAgent', 'IDENTITY'),
+  'multi_network_dqn': (' (networks)', 'MultiNetworkDQNAgent', 'STOCHASTIC'),
 }
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
 _value = run_record.value_of
@@ -52,16 +48,22 @@ def of_record(record: Mapping[str, Any]) -> str:
   if given := _value(bindings, 'display_name', r'\w*Agent'):
     name = given
   elif name == 'dqn':
-    bound = _value(bindings, 'optimizer', '(FixedReplay|Logged)?DQNAgent')
+    bound = _of_agent(bindings, 'optimizer', 'DQNAgent')
     optimizer = re.search(r'(\w+?)(Optimizer)?\(', bound)
     kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
     name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
   elif name in _ENSEMBLE_AGENTS:
     suffix, class_name, default = _ENSEMBLE_AGENTS[name]
-    strategy = _value(bindings, 'transform_strategy', class_name) or default
+    strategy = _of_agent(bindings, 'transform_strategy', class_name) or default
     known = _ENSEMBLES.get(strategy)
     name = known + suffix if known else strategy
   else:
     name = _NAMES.get(name) or record.get('display_name') or name
   is_online = name and name != 'Random' and 'replay_dir' not in record
   return f'{name}, online' if is_online else name
+
+
+def _of_agent(bindings: Mapping[str, str], name: str, base: str) -> str:
+  """Returns the value of an agent's parameter, which replaces its base class's."""
+  own = _value(bindings, name, f'(FixedReplay|Logged){base}')
+  return own or _value(bindings, name, base)

@@ -198,8 +198,8 @@ class Checkpoints:
     """Returns the newest intact checkpoint and its state; None if there is none.
 
     Newer, damaged checkpoints are set aside: the run repeats their iterations, and
-    they would look newer than its next checkpoints. A folder stays until the run saves
-    at its position again.
+    they would look newer than its next checkpoints. A damaged folder is kept until the
+    run writes a checkpoint at the same position.
 
     Raises:
       ValueError: If all checkpoints are damaged, or Dopamine's own.
@@ -237,10 +237,11 @@ class Checkpoints:
     import tensorflow as tf
 
     for name in files.names_in(self._directory):
-      path = os.path.join(self._directory, name)
-      is_whole = {_DESCRIPTION, _DAMAGED} & {*files.names_in(path)}
-      if re.match(r'ckpt-\d', name) and (name.endswith('.tmp') or not is_whole):
-        tf.io.gfile.rmtree(path)
+      if match := re.fullmatch(r'ckpt-\d+(-\d+)?(\.tmp)?', name):
+        path = os.path.join(self._directory, name)
+        is_whole = {_DESCRIPTION, _DAMAGED} & {*files.names_in(path)}
+        if match[2] or not is_whole:
+          tf.io.gfile.rmtree(path)
 
   def is_saved(self, position: Position) -> bool:
     """Returns whether the newest checkpoint is at a position."""

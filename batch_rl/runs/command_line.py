@@ -37,6 +37,23 @@ from batch_rl.utils import choices, programs
 from batch_rl.utils.user_code import user_modules
 
 _ATARI = 'dopamine.discrete_domains.atari_lib.'
+# Help of flags with a text, and of those that can be repeated.
+_TEXTS = {
+  'base_dir': 'Directory for checkpoints, logs and TensorBoard files, local or e.g. '
+  'gs://...',
+  'agent_name': 'Agent, or a class of your own as my_module.MyAgent; overrides the gin '
+  'files.',
+  'init_checkpoint_dir': 'base_dir of another run, for the initial weights.',
+  'config': "Name of one of the package's gin files of this program, e.g. rem; it is read "
+  'before gin_files.',
+}
+_LISTS = {
+  'module_dirs': 'Folders of your own modules, beside the current directory and those of '
+  'the gin files.',
+  'gin_files': 'gin configuration files. Paths that start with batch_rl/, and names in '
+  "the program's folder of configs, are found in the installed package.",
+  'gin_bindings': 'gin bindings that override the files, e.g. "A.b=1".',
+}
 
 
 @functools.cache
@@ -46,42 +63,10 @@ def define_flags() -> None:
   Importing this module must not define them, because programs that import an agent
   may define flags of the same names.
   """
-  flags.DEFINE_string(
-    'base_dir',
-    None,
-    'Directory for checkpoints, logs and TensorBoard files, local or e.g. gs://...',
-  )
-  flags.DEFINE_string(
-    'agent_name',
-    None,
-    'Agent, or a class of your own as my_module.MyAgent; overrides the gin files.',
-  )
-  flags.DEFINE_string(
-    'init_checkpoint_dir',
-    None,
-    'base_dir of another run, for the initial weights.',
-  )
-  flags.DEFINE_multi_string(
-    'module_dirs',
-    [],
-    'Folders of your own modules, beside the current directory and those of the gin '
-    'files.',
-  )
-  flags.DEFINE_string(
-    'config',
-    None,
-    "Name of one of the package's gin files of this program, e.g. rem; it is read before "
-    'gin_files.',
-  )
-  flags.DEFINE_multi_string(
-    'gin_files',
-    [],
-    'gin configuration files. Paths that start with batch_rl/, and names in the '
-    "program's folder of configs, are found in the installed package.",
-  )
-  flags.DEFINE_multi_string(
-    'gin_bindings', [], 'gin bindings that override the files, e.g. "A.b=1".'
-  )
+  for name, text in _TEXTS.items():
+    flags.DEFINE_string(name, None, text)
+  for name, text in _LISTS.items():
+    flags.DEFINE_multi_string(name, [], text)
   flags.DEFINE_bool(
     'accept_changes',
     False,
@@ -172,23 +157,15 @@ def fail(error: Exception) -> None:
   sys.exit(2)
 
 
+_SYSTEM = OSError, MemoryError
 # Includes the errors of gin, e.g. KeyError for an ambiguous name.
-MISTAKES = (
-  ValueError,
-  TypeError,
-  KeyError,
-  OSError,
-  MemoryError,
-  SyntaxError,
-  ImportError,
-)
+MISTAKES = (ValueError, TypeError, KeyError, SyntaxError, ImportError, *_SYSTEM)
 # Errors of a run that has started.
 FAILURES = (
   shard_reader.DataError,
   programs.MistakeError,
   FloatingPointError,
-  MemoryError,
-  OSError,
+  *_SYSTEM,
 )
 
 

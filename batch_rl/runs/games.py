@@ -78,7 +78,7 @@ def check_configured() -> None:
     )
   elif game:
     roms.find_rom(game, bound.query('make_atari.rom_set') or 'auto')
-  elif function is None:
+  elif has_atari():
     raise ValueError(f'No game: bind {ATARI_SETTING}, e.g. to "Pong".')
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -43,7 +44,10 @@ def needed(directory: str | None, base_dir: str) -> str | None:
 
 
 def check_run(
-  directory: str, record: Mapping[str, Any], game: str | None
+  directory: str,
+  record: Mapping[str, Any],
+  game: str | None,
+  agent_class: type,
 ) -> None:
   """Checks that the weights of a run mean the same in another one.
 
@@ -54,6 +58,7 @@ def check_run(
     directory: Directory of the weights' run.
     record: Record of the run that starts from them.
     game: Its game; None for an environment that is not of Atari or MinAtar.
+    agent_class: Class of its agent, whose defaults hold for what is unbound.
 
   Raises:
     ValueError: If the runs have different games, agents, or values of a setting such
@@ -73,7 +78,11 @@ def check_run(
       f'{directory} is a run of {trained}, whose weights are not those of {agent}: '
       f'leave out --init_checkpoint_dir, or choose a run of {fitting}.'
     )
-  before, now = map(_agent_settings, (theirs, record))
+  taken = inspect.signature(agent_class).parameters.values()
+  types = int, float, tuple  # Not objects, which gin writes as references.
+  defaults = {p.name: p.default for p in taken if isinstance(p.default, types)}
+  before = (defaults if trained == agent else {}) | _agent_settings(theirs)
+  now = defaults | _agent_settings(record)
   for name in _COMPARED:
     if before.get(name, now.get(name)) != now.get(name, before.get(name)):
       raise ValueError(

@@ -7,15 +7,6 @@ import threading
 from collections.abc import Iterator
 
 
-def exit_code(number: int) -> int:
-  """Returns the exit code of a program that a signal has stopped.
-
-  As in shells, it is 128 + the number of the signal: 143 for SIGTERM, 130 for Ctrl-C.
-  A stopped run must not exit with 0, which starts the jobs that wait for its end.
-  """
-  return 128 + number
-
-
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
   """Raised when a run stops on request; the message names the position.
 
@@ -24,12 +15,14 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
     number: Number of the signal.
 
   Attributes:
-    exit_code: Exit code of the program.
+    exit_code: Exit code of the program, 128 + the number of the signal as in shells:
+      143 for SIGTERM, 130 for Ctrl-C.
   """
 
   def __init__(self, message: str, number: int):
     super().__init__(message)
-    self.exit_code = exit_code(number)
+    # Not 0, which starts the jobs that wait for the end of this one.
+    self.exit_code = 128 + number
 
 
 class Interruption:
@@ -49,15 +42,18 @@ def exit_on_sigterm() -> None:
   Python's exit could wait forever for a thread that was just starting.
   """
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, lambda number, _: os._exit(exit_code(number)))
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 @contextlib.contextmanager
-def listen() -> Iterator[Interruption]:
+def listen(response: str = 'Saving before the stop') -> Iterator[Interruption]:
   """Treats SIGTERM and SIGINT as requests to stop; a second Ctrl-C stops at once.
 
   Python handles signals in the main thread only; in other threads this does
   nothing.
+
+  Args:
+    response: First words of the message for the user.
   """
   interruption = Interruption()
   if threading.current_thread() is not threading.main_thread():
@@ -70,14 +66,12 @@ def listen() -> Iterator[Interruption]:
     interruption.number = interruption.number or number
     name = signal.Signals(number).name
     # Unlike logging, `os.write` is safe in a signal handler.
-    message = f'Saving before the stop ({name}). Ctrl-C now stops at once.\n'
+    message = f'{response} ({name}). Ctrl-C now stops at once.\n'
     with contextlib.suppress(OSError):  # Ctrl-C has also ended `| tee`.
       os.write(2, message.encode())
 
-  before = {
-    number: signal.signal(number, request)
-    for number in (signal.SIGTERM, signal.SIGINT)
-  }
+  numbers = signal.SIGTERM, signal.SIGINT
+  before = {number: signal.signal(number, request) for number in numbers}
   try:
     yield interruption
   finally:

@@ -288,7 +288,7 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
 
 
 def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
-  """Locks a local directory of a run until this process ends, or of `released_locks`.
+  """Locks a local directory until the process or the context `released_locks` ends.
 
   Args:
     directory: Directory, created if missing.

@@ -84,6 +84,10 @@ class RecordedRunner(run_experiment.Runner):
       record or run_record.start(base_dir, self._seed, accept_changes)
     )
     if self._seed is None:
+      if checkpoints.find(base_dir):
+        no_seed = {'seed': 'None'}
+        run_record.compare(base_dir, self.record, no_seed, accept_changes)
+      self.record.pop('seed', None)
       logging.warning(
         'The run has no seed, so it cannot be repeated: bind run_seed.seed.'
       )
@@ -247,15 +251,9 @@ class RecordedRunner(run_experiment.Runner):
     if not (is_done and self._accept_changes):
       run_record.write(self._base_dir, self.record)
     bound = run_record.bindings(self.record.get('gin_config', ''))
-    run = {
-      'id': self.record['run_id'],
-      'name': self._base_dir,
-      'config': {
-        'agent': type(self._agent).__name__,
-        'seed': self._seed,
-        **bound,
-      },
-    }
+    config = {'agent': type(self._agent).__name__, 'seed': self._seed, **bound}
+    run_id, name = self.record['run_id'], self._base_dir
+    run = {'id': run_id, 'name': name, 'config': config}
     names = () if is_done else self._loggers
     with (
       feed.running(names, self._summary_writer, run),
@@ -295,15 +293,9 @@ class RecordedRunner(run_experiment.Runner):
   def _save(self, position, partial):
     if self._summary_writer is not None:
       self._summary_writer.flush()
-    self._checkpoints.save(
-      position,
-      self._write_agent,
-      {
-        'logs': self._logger.data if self._use_legacy_logger else {},
-        'partial': partial,
-      },
-      self.record,
-    )
+    logs = self._logger.data if self._use_legacy_logger else {}
+    state = {'logs': logs, 'partial': partial}
+    self._checkpoints.save(position, self._write_agent, state, self.record)
 
   def _write_agent(self, directory, number):
     bundle = self._agent.bundle_and_checkpoint(directory, number)
@@ -323,7 +315,12 @@ class RecordedRunner(run_experiment.Runner):
       raise interruption.Interrupted(message, self._interruption.number)
 
   def _log_experiment(self, iteration, statistics):
-    """Logs as Dopamine does; raises OSError for a full disk, not an OpError."""
+    """Logs as Dopamine does; raises OSError for a full disk, not an OpError.
+
+    The last iteration is always logged, since reports read it.
+    """
+    if iteration + 1 == self._num_iterations:
+      self._log_every_n = 1
     try:
       super()._log_experiment(iteration, statistics)
     except tf.errors.OpError as error:

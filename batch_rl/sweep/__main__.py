@@ -26,6 +26,8 @@ from batch_rl.utils import programs
 
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
 _CELLS_PER_REFRESH = 100
+# Responses to Ctrl-C by launcher.
+_RESPONSES = {'ray': 'Saving before the stop', 'slurm': 'Leaving the jobs'}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,9 +69,7 @@ def _parser():
   add('--gin_bindings', nargs='+', help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')
   add('--gpus', type=float, help='GPUs per cell; 0.25 is a quarter of one')
-  add(
-    '--launcher', choices=('ray', 'slurm'), default='ray', help='default: ray'
-  )
+  add('--launcher', choices=_RESPONSES, default='ray', help='default: ray')
   add('--address', help='address of a Ray cluster; default: this machine')
   add('--dry_run', action='store_true', help='only show the plan and its cost')
   add('--status', action='store_true', help='only show the status of the cells')
@@ -78,6 +78,8 @@ def _parser():
 
 def _sweep(options):
   given = {n: v for n, v in vars(options).items() if n in plan.SETTINGS}
+  if options.address == '':
+    raise ValueError('--address is empty: give the address of a Ray cluster.')
   address = {'address': options.address} if options.address else {}
   if address and options.launcher != 'ray':
     raise ValueError(
@@ -107,17 +109,19 @@ def _sweep(options):
     if status.state not in (cell_lib.CHANGED, cell_lib.DONE)
   ]
   plan.check_data(left)
+  for cell in left:
+    cell_lib.check_log(cell)
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if left:
-    with _watching(monitor) as watch:
+    with _watching(monitor, options.launcher) as watch:
       launcher.run(sweep, left, watch, **address)
   monitor.refresh()
   return _conclude(monitor)
 
 
 @contextlib.contextmanager
-def _watching(monitor):
+def _watching(monitor, launcher):
   """Yields a function that shows the status and returns whether to stop."""
   console = rich.console.Console()
 
@@ -131,7 +135,7 @@ def _watching(monitor):
     return interrupted.number != 0
 
   with (
-    interruption.listen() as interrupted,
+    interruption.listen(_RESPONSES[launcher]) as interrupted,
     rich.live.Live(console=console, auto_refresh=False) as live,
   ):
     yield watch

@@ -34,13 +34,15 @@ WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
   'changed',  # Done, but the user's code has changed since then.
   'done',
 )
-# Top-level modules that lines of gin import, or in which they name an agent.
+# Top-level modules that lines of gin or Python import, or in which they name an agent.
 _MODULES = re.compile(
-  r"""(?:^\s*(?:import|from)\s+|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
+  r"""(?:^\s*(?:import|from(?=\s+[\w.]+\s+import\b))\s+"""
+  r"""|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
   re.MULTILINE,
 )
 _RECORD = {
   'state': str,
+  'arguments': [str],
   'attempts': range(2**31),
   'message': str,
   'where': str,
@@ -76,10 +78,11 @@ def status(cell: plan.Cell) -> Status:
   record = _read_record(cell)
   state = record.get('state', WAITING)
   message = where = ''
-  if record.get('arguments') != list(cell.arguments):
+  is_same = record.get('arguments') == list(cell.arguments)
+  if state == DONE:
+    state, message = _since_done(cell, record.get('inputs', {}), is_same)
+  elif not is_same:
     state = WAITING  # The sweep has changed since then.
-  elif state == DONE:
-    state, message = _since_done(cell, record.get('inputs', {}))
   elif state == RUNNING and not _is_locked(cell):
     state = STOPPED
   elif state == RUNNING:
@@ -140,6 +143,26 @@ def run(
   return status(cell)
 
 
+def check_log(cell: plan.Cell) -> None:
+  """Checks that the replay log of a cell that has begun is where the cell expects it.
+
+  Its directory depends on whether the sweep's file has other agents.
+
+  Raises:
+    ValueError: If the log is where the cell's record says, and not there.
+  """
+  flag = '--replay_log_dir='
+  before, now = (
+    [a.removeprefix(flag) for a in arguments if a.startswith(flag)]
+    for arguments in (_read_record(cell).get('arguments', ()), cell.arguments)
+  )
+  if any(map(os.path.isdir, before)) and not any(map(os.path.isdir, now)):
+    raise ValueError(
+      f'{cell.name} has its log in {before[0]}, not in {now[0]}, since the file has other '
+      'agents: move the folder, or choose another base_dir.'
+    )
+
+
 def record_failure(cell: plan.Cell, message: str) -> None:
   """Records a cell as failed, because its worker was lost too often."""
   attempts = _read_record(cell).get('attempts', 0)
@@ -160,35 +183,47 @@ def _inputs(cell) -> dict[str, Any]:
   """Returns the inputs of a cell that its arguments do not contain.
 
   Returns:
-    Hashes of the user's gin files and modules by path; for an evaluation, the number of
-    iterations of the training that is evaluated.
+    Hashes of the user's gin files and modules by path, with the modules that these
+    import; for an evaluation, the number of iterations of the training that is
+    evaluated.
   """
   if cell.job == 'evaluate':
     latest = progress.read(cell.directory) or {}
     return {'iteration': latest.get('iteration')}
   configs = gin_files.user_files(cell.gin_files)
-  texts = [pathlib.Path(path).read_text('utf-8-sig') for path in configs]
-  modules = [cell.module] if cell.module else []
   # Not `sys.path`: it has the folders of other cells, with modules of the same names.
-  folders = [os.getcwd(), *map(os.path.dirname, [*modules, *configs])]
-  for name in _MODULES.findall('\n'.join([*cell.gin_bindings, *texts])):
-    if spec := importlib.machinery.PathFinder.find_spec(name, folders):
-      modules += [*(spec.submodule_search_locations or [str(spec.origin)])]
-  paths = [path for module in modules for path in _sources(module)]
-  return {path: _hash(path) for path in [*configs, *paths]}
+  folders = [os.getcwd(), *map(os.path.dirname, [cell.module or '', *configs])]
+  paths = [*configs, *(_sources(cell.module) if cell.module else ())]
+  texts = ['\n'.join(cell.gin_bindings), *map(_text, paths)]
+  known: set[str] = set()
+  for text in texts:  # It grows: modules import others.
+    for name in {*_MODULES.findall(text)} - known:
+      known.add(name)
+      if spec := importlib.machinery.PathFinder.find_spec(name, folders):
+        for place in spec.submodule_search_locations or [str(spec.origin)]:
+          paths += _sources(place)
+          texts += map(_text, _sources(place))
+  return {path: _hash(path) for path in paths}
 
 
-def _since_done(cell, before: Mapping[str, Any]) -> tuple[str, str]:
-  """Returns state and message of a cell that was done with the given inputs."""
+def _since_done(cell, before: Mapping[str, Any], is_same: bool):
+  """Returns state and message of a cell that was done with the given inputs.
+
+  Args:
+    cell: Cell.
+    before: Inputs of the cell when it was done.
+    is_same: Whether its arguments are the same as then.
+  """
   if cell.job == 'evaluate':
-    return (DONE if before == _inputs(cell) else WAITING), ''
+    return (DONE if is_same and before == _inputs(cell) else WAITING), ''
   changed = [path for path, was in before.items() if _hash(path) != was]
-  if not all(path.endswith('.py') for path in changed):
-    return WAITING, ''  # The program compares the settings of gin files.
-  if not changed:
-    return DONE, ''
+  code = [path for path in changed if path.endswith('.py')]
+  if not is_same:  # If the sweep has moved, its code is elsewhere.
+    code = [path for path in code if os.path.exists(path)]
+  if not code:  # The program compares the settings of gin files.
+    return (DONE if is_same and not changed else WAITING), ''
   return CHANGED, (
-    f'{changed[0]} has changed since it was trained: delete {cell.directory} to '
+    f'{code[0]} has changed since it was trained: delete {cell.directory} to '
     f'train again, or only {record_path(cell)} to keep the run.'
   )
 
@@ -198,6 +233,10 @@ def _sources(path: str) -> list[str]:
   inside = os.path.join(glob.escape(path), '**', '*.py')
   found = glob.glob(inside, recursive=True) or [path]
   return sorted(filter(user_modules.is_user_file, found))
+
+
+def _text(path: str) -> str:
+  return pathlib.Path(path).read_text('utf-8-sig', errors='replace')
 
 
 def _hash(path) -> str | None:

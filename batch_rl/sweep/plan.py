@@ -158,14 +158,18 @@ def read(path: str | None, given: Mapping[str, Any]) -> Sweep:
   in_file = _read_yaml(path)
   for source in (in_file, given):
     settings |= {name: v for name, v in source.items() if v is not None}
-  if isinstance(own := in_file.get('agents'), dict) and given.get('agents'):
-    settings['agents'] = {name: own.get(name) for name in given['agents']}
+  own = in_file.get('agents')
+  if not isinstance(own, dict):
+    own = dict.fromkeys(_strings('agents', own))
+  chosen = _strings('agents', given.get('agents')) or own
+  settings['agents'] = {name: own.get(name) for name in chosen}
   _check(settings)
   for folder in (os.path.dirname(path or ''), ''):
     user_modules.add_folder(folder)
   base_dir = os.path.abspath(os.path.expanduser(settings['base_dir']))
   shared = 'job cpus gpus memory_gb retries rates slurm'.split()
-  cells = tuple(_list_cells(base_dir, settings))
+  # Logs have the same directories, whichever of the agents are chosen.
+  cells = tuple(_list_cells(base_dir, settings, len({*own, *chosen})))
   return Sweep(base_dir, cells, **{name: settings[name] for name in shared})
 
 
@@ -229,7 +233,7 @@ def _game(name: str, data_dir: str | None) -> str:
     raise
 
 
-def _list_cells(base_dir, settings) -> list[Cell]:
+def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
   methods = _methods(settings)
   names = settings['games']
   if names in ('all', ['all']):
@@ -245,8 +249,9 @@ def _list_cells(base_dir, settings) -> list[Cell]:
       f'seeds={settings["seeds"]}: an online sweep has one seed, from which the '
       'seed of each run is derived. Increase `runs:` instead.'
     )
+  has_others = max(agents, len(methods)) > 1
   cells = [
-    _cell(base_dir, settings, method, game, run, seed, len(methods) > 1)
+    _cell(base_dir, settings, method, game, run, seed, has_others)
     for seed, run, method, game in itertools.product(
       seeds, runs, methods, games
     )
@@ -255,7 +260,8 @@ def _list_cells(base_dir, settings) -> list[Cell]:
   if len(counts) < len(cells):
     [(duplicate, _)] = counts.most_common(1)
     raise ValueError(
-      f'The sweep has {os.path.relpath(duplicate, base_dir)} twice: remove one.'
+      f'Two cells have the directory {os.path.relpath(duplicate, base_dir)}: rename or '
+      'remove an agent or value.'
     )
   return cells
 
@@ -355,11 +361,9 @@ def _as_path(value) -> str:
 def _agents(settings) -> Iterable[_Method]:
   """Yields each agent with its own gin files and bindings."""
   package = _PROGRAMS[settings['job']].rpartition('.')[0]
-  agents, folder = settings['agents'], registry.config_folder(package)
-  if not isinstance(agents, dict):
-    agents = dict.fromkeys(_strings('agents', agents))
-  _strings('agents', [*agents])
-  for name, own in agents.items():
+  folder = registry.config_folder(package)
+  _strings('agents', [*settings['agents']])
+  for name, own in settings['agents'].items():
     own = {'gin_files': own} if isinstance(own, str | list) else own or {}
     json_schema.check(own, dict, f'agents.{name}')
     for key in own:

@@ -37,15 +37,13 @@ def run(
   Raises:
     ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
-  options: dict[str, Any] = (
-    {}
-    if address
-    else {
+  options: dict[str, Any] = {}
+  if not address:
+    options = {
       'num_cpus': machine_lib.num_cpus(),
       'object_store_memory': _STORE_BYTES,
       'include_dashboard': False,
     }
-  )
   _check_address(address)
   handler = signal.getsignal(signal.SIGTERM)
   try:
@@ -70,14 +68,13 @@ def run(
 
 
 def _check_address(address):
-  """Raises a ValueError if the port is closed: Ray would retry for a minute."""
+  """Raises a ValueError if the port is closed: Ray would try again for minutes."""
   match = re.fullmatch(r'(?:ray://)?([^:/]+):(\d+)', address or '')
   if match is None:
     return
+  server = match[1], int(match[2])
   try:
-    socket.create_connection(
-      (match[1], int(match[2])), _CONNECT_TIMEOUT
-    ).close()
+    socket.create_connection(server, _CONNECT_TIMEOUT).close()
   except OSError as error:
     raise ValueError(
       f'There is no Ray cluster at {address}: {error}.'

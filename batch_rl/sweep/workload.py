@@ -117,12 +117,8 @@ def rates(
   """
   chosen = {**TWO_CORES[sweep.job], **sweep.rates}
   for phase in chosen:
-    measured = [
-      status.progress['rates'][phase]
-      for status in statuses
-      if status.progress.get('rates', {}).get(phase)
-    ]
-    if measured:
+    known = [s.progress.get('rates', {}).get(phase) for s in statuses]
+    if measured := [*filter(None, known)]:
       chosen[phase] = statistics.median(measured)
   return chosen
 

@@ -17,7 +17,9 @@ BLOCK = re.compile(
   r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
 )
 SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.M)
-FLAG = re.compile(r'(?:DEFINE_\w+|add|add_argument)\(\s*.(?:--)?(\w+)')
+FLAG = re.compile(  # Calls, and the keys of tables.
+  r"(?:(?:DEFINE_\w+|add|add_argument)\(\s*.(?:--)?|^  '(?=\w+': ))(\w+)", re.M
+)
 PARSED = 'batch_rl.dataset', 'batch_rl.report', 'batch_rl.sweep'
 
 

@@ -146,6 +146,13 @@ def test_data_of_ones_own_needs_its_environment(logged):
     games.check_game(str(logged / 'replay_logs'), 'Pong')
 
 
+def test_the_environment_of_atari_needs_a_game():
+  name = 'atari_lib.create_atari_environment'
+  gin.parse_config(f'Runner.create_environment_fn = @{name}')
+  with pytest.raises(ValueError, match=f'No game: bind {name}.game_name'):
+    games.check_configured()
+
+
 def test_what_an_environment_lacks_is_named_before_the_agent_is_built(tmp_path):
   for runner in (online.LoggedRunner, offline.FixedReplayRunner):
     with pytest.raises(ValueError, match='action_space'):

@@ -259,6 +259,7 @@ def names_in(path: str) -> list[str]:
   """Returns the names in a local or remote directory; [] if there is none.
 
   Raises:
+    OSError: If a local directory cannot be read, or the path is a link to nothing.
     ValueError: If a remote directory cannot be read at the moment.
   """
   if is_remote(path):
@@ -268,7 +269,13 @@ def names_in(path: str) -> list[str]:
       except tf.errors.NotFoundError:
         return []
     return list_directory(path)
-  return os.listdir(path) if os.path.isdir(path) else []
+  try:
+    return os.listdir(path)
+  except (FileNotFoundError, NotADirectoryError) as error:
+    if os.path.islink(path) and not os.path.exists(path):
+      problem = f'mount or restore {os.readlink(path)}, to which it links'
+      raise OSError(error.errno, problem, path) from error
+    return []
 
 
 def read_bytes(path: str) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import psutil
 
 # Statistics of memory that the kernel frees on demand: cached files and objects.
-_RECLAIMABLE = 'active_file|inactive_file|slab_reclaimable'
+_RECLAIMABLE = r'(?m)^(?:active_file|inactive_file|slab_reclaimable) (\d+)$'
 
 
 def num_cpus(root: str = '/') -> int:
@@ -73,11 +73,7 @@ def _memory_in_groups(root: str) -> float:
   for group in _groups(root):
     limit, used = _read(group, 'memory.max'), _read(group, 'memory.current')
     if limit.isdecimal() and used.isdecimal():  # Without a limit, it is 'max'.
-      reclaimable = re.findall(
-        rf'^(?:{_RECLAIMABLE}) (\d+)$',
-        _read(group, 'memory.stat'),
-        re.MULTILINE,
-      )
+      reclaimable = re.findall(_RECLAIMABLE, _read(group, 'memory.stat'))
       free = int(limit) - int(used) + sum(map(int, reclaimable))
       available.append(max(0, free))
   return min(available)

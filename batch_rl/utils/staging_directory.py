@@ -78,8 +78,10 @@ class StagingDirectory:
       for file in names:
         files.sync(os.path.join(directory, file))
       files.sync(directory)
-    if self._replace:
-      shutil.rmtree(self.destination, ignore_errors=True)
+    if self._replace and os.path.isdir(self.destination):
+      replaced = self.join('replaced')
+      shutil.rmtree(replaced, ignore_errors=True)  # of a killed process
+      os.rename(self.destination, replaced)
     check_new(self.destination)
     os.rename(finished, self.destination)
     files.sync(os.path.dirname(self.destination))

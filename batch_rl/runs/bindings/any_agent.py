@@ -7,8 +7,8 @@ user's own included:
   AnyAgent.stack_size = 1
 
 They become bindings of the run's agent. As among all bindings, the last one of a
-parameter counts, whether it names the agent or `AnyAgent`. So the environment's file
-comes last, and a line says what another order, or a binding of the user's, loses.
+parameter counts, whether it names the agent or `AnyAgent`. Give the environment's file
+last. A warning names each binding that another order discards.
 """
 
 import inspect

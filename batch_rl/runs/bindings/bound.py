@@ -234,12 +234,10 @@ def _check_value(binding: Binding, name: str | None = None) -> None:
 
 
 def _check_macro(macro: Binding) -> None:
-  """Refuses an unused macro of the command line that is named like a parameter."""
-  if macro.selector not in settings.SETTINGS:
-    return
+  """Refuses an unused macro of the command line; files may have some for others."""
   use = rf'%{re.escape(macro.name)}(?![\w./])'
   if not re.search(use, repr(gin_internals.bound_values())):
     raise ValueError(
-      f'{macro.name}={syntax.short(repr(macro.given))} sets no parameter: write '
-      'Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
+      f'{macro.name}={syntax.short(repr(macro.given))} sets no parameter, and no value is '
+      f'%{macro.name}: write Class.parameter=value, e.g. FixedReplayRunner.num_iterations=3.'
     )

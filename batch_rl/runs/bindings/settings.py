@@ -100,11 +100,8 @@ def _number(low: float, high: float, above: bool = False) -> Setting:
     number: Any = value  # `Real` has no order
     return (low < number if above else low <= number) and number <= high
 
-  if above:
-    text = f'a number above {low:g}, at most {high:g}'
-  else:
-    text = f'a number from {low:g} to {high:g}'
-  return Setting(text, accepts)
+  start = f'above {low:g}, at most' if above else f'from {low:g} to'
+  return Setting(f'a number {start} {high:g}', accepts)
 
 
 _LIST = Setting(
@@ -164,19 +161,15 @@ RUNNER = r'\w*Runner'
 _MEMORY = r'\w*(Buffer|Replay|Memory)'
 
 
-def _affecting(what: Affects) -> Callable[..., Setting]:
-  """Returns a function that marks a setting, maybe of some classes, in the table."""
-
-  def mark(setting: Setting, owner: str = r'\w+') -> Setting:
-    return dataclasses.replace(setting, affects=what, owner=owner)
-
-  return mark
+def _mark(affects: Affects, setting: Setting, owner: str = r'\w+') -> Setting:
+  """Marks a setting, maybe of some classes only, in the table."""
+  return dataclasses.replace(setting, affects=affects, owner=owner)
 
 
-_protocol = _affecting(Affects.PROTOCOL)
-_recorded = _affecting(Affects.RECORDED)
-_repetition = _affecting(Affects.REPETITION)
-_running = _affecting(Affects.RUNNING)
+_protocol = functools.partial(_mark, Affects.PROTOCOL)
+_recorded = functools.partial(_mark, Affects.RECORDED)
+_repetition = functools.partial(_mark, Affects.REPETITION)
+_running = functools.partial(_mark, Affects.RUNNING)
 _online = functools.partial(dataclasses.replace, is_online=True)
 
 SETTINGS = {
@@ -296,7 +289,8 @@ SETTINGS = {
   'rom_set': _protocol(_TEXT),
   'repeat_action_probability': _PROBABILITY,
   'max_num_frames_per_episode': _integer(1, 2**31 - 1),  # frames
-  'frame_skip': _integer(1, 1000),  # frames
+  # Frames. With 1, Dopamine's observations would all be the first screen.
+  'frame_skip': _integer(2, 1000),
   'screen_size': _integer(1, 10_000),  # pixels
   'environment_name': _protocol(_TEXT),
   'version': _protocol(_TEXT),

@@ -54,9 +54,8 @@ def parse(text: str, path: str | None = None) -> list[Any]:
   except (SyntaxError, tokenize.TokenError, ValueError) as error:
     number, line = _place(error, text)
     where = f'{path}, line {number}: ' if path else ''
-    remedy = 'indent all lines alike'
-    if not isinstance(error, IndentationError):
-      remedy = _remedy(line)
+    is_indent = isinstance(error, IndentationError)
+    remedy = 'indent all lines alike' if is_indent else _remedy(line)
     raise ValueError(
       f'{where}gin cannot read `{short(line)}`: {remedy}.'
     ) from error

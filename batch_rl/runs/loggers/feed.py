@@ -57,6 +57,10 @@ def running(
   """
   import tensorflow as tf  # not in the process of a logger
 
+  if names and writer is None:
+    logging.warning(
+      'No scalars for %s: the agent has no summary_writer.', names
+    )
   feeds = [_Feed(name, run) for name in names if writer is not None]
   if feeds:
     write = writer.add_summary

@@ -24,8 +24,9 @@ class WandbLogger:
   def __init__(self, run: dict[str, Any]):
     import wandb
 
-    # `num_iterations`, for one, may change.
+    # `num_iterations`, for one, may change. W&B takes 128 characters of a name.
     run = {**run, 'resume': 'allow', 'allow_val_change': True}
+    run['name'] = run['name'][-128:]
     project = os.environ.get('WANDB_PROJECT', 'batch_rl')
     self._run = wandb.init(project=project, **run)
     # W&B's own steps would have to grow; those of TensorBoard are of two units.

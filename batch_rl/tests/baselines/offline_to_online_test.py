@@ -86,6 +86,7 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
   ('bindings', 'agent', 'message'),
   [
     (['AnyAgent.gamma = 0.9'], 'dqn_adam', 'AnyAgent.gamma = 0.99"'),
+    (['AnyAgent.dueling = True'], 'dqn_adam', 'dueling = False, this one True'),
     ([], 'c51', 'is a run of dqn, whose weights are not those of c51'),
     ([], 'random', 'is a run of dqn'),
     (

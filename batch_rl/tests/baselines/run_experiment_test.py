@@ -1,6 +1,7 @@
 """The runner of online training: what the agent is given, and what is logged."""
 
 import json
+import os
 
 import gin
 import numpy as np
@@ -13,6 +14,12 @@ from batch_rl.runs import progress
 from batch_rl.tests import cartpole, random_walk
 
 MAX_STEPS = 10  # of an episode; the longest ones take 12
+OF_RUNNER = dict(training_steps=200, evaluation_steps=30)
+OF_RUNNER |= dict(max_steps_per_episode=MAX_STEPS)
+OF_AGENT = dict(stack_size=1, shard_capacity=1000, seed=1)
+OF_AGENT |= dict(
+  observation_shape=random_walk.SHAPE, observation_dtype=tf.float64
+)
 
 
 class SpiedAgent(random_agent.RandomAgent):
@@ -31,17 +38,27 @@ class SpiedAgent(random_agent.RandomAgent):
     super().end_episode(reward)
 
 
-def spied_agent(tmp_path):
-  return SpiedAgent(
-    None,
-    3,
-    str(tmp_path),
-    observation_shape=random_walk.SHAPE,
-    observation_dtype=tf.float64,
-    stack_size=1,
-    shard_capacity=1000,
-    seed=1,
+def make_runner(directory, make_walk=random_walk.RandomWalk, **settings):
+  walk = make_walk()
+  walk.reset(seed=2)
+
+  def create_agent(*_, **__):
+    return SpiedAgent(None, walk.action_space.n, str(directory), **OF_AGENT)
+
+  base_dir = str(directory / 'run')
+  settings = {**OF_RUNNER, **settings}
+  return run_experiment.LoggedRunner(
+    base_dir, create_agent, lambda: walk, **settings
   )
+
+
+def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path):
+  gin.bind_parameter('run_seed.seed', 1)
+  make_runner(tmp_path, num_iterations=2, log_every_n=5).run_experiment()
+  assert {*os.listdir(tmp_path / 'run/logs')} == {'log_0', 'log_1'}
+  gin.clear_config()
+  with pytest.raises(ValueError, match='- seed = 1'):
+    make_runner(tmp_path, num_iterations=3)
 
 
 class SavesAGenerator(random_walk.RandomWalk):
@@ -53,32 +70,15 @@ class SavesAGenerator(random_walk.RandomWalk):
 
 
 def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path):
-  agent, message = (
-    spied_agent(tmp_path),
-    'SavesAGenerator.state.*generator_ctor',
-  )
-  with pytest.raises(ValueError, match=message):
-    run_experiment.LoggedRunner(
-      str(tmp_path / 'run'), lambda *_, **__: agent, SavesAGenerator
-    )
+  with pytest.raises(ValueError, match='SavesAGenerator.state.*generator_ctor'):
+    make_runner(tmp_path, SavesAGenerator)
 
 
 @pytest.mark.parametrize('clips', [True, False])
 def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   gin.bind_parameter('run_seed.seed', 1)
-  walk = random_walk.RandomWalk()
-  walk.reset(seed=2)
-  agent = spied_agent(tmp_path)
-  runner = run_experiment.LoggedRunner(
-    str(tmp_path / 'run'),
-    lambda *_, **__: agent,
-    lambda: walk,
-    num_iterations=1,
-    training_steps=200,
-    evaluation_steps=30,
-    max_steps_per_episode=MAX_STEPS,
-    clip_rewards=clips,
-  )
+  runner = make_runner(tmp_path, num_iterations=1, clip_rewards=clips)
+  agent = runner._agent
   runner.run_experiment()
   rates = progress.read(str(tmp_path / 'run'))['rates']
   assert rates.keys() == {'train', 'eval'}

@@ -117,19 +117,23 @@ def test_the_first_iterations_can_be_compared(compare):
   assert '1 iterations, not --iterations=2' in why
 
 
-def test_a_repeated_run_counts_once(compare):
-  """The longer one counts. Runs from different weights do not repeat each other."""
+def test_a_repeated_run_counts_once(compare, tmp_path):
+  """The longest finished one does, and runs from other weights are not the same."""
   weights = [{'init_checkpoint_dir': f'/runs/{name}'} for name in 'ab']
   compared = compare(
     ([1.0, 2.0], {}),
     ([1.0], {'root': '/moved'}),
+    ([1.0, 2.0, 3.0], {'planned': 5}),  # A copy that goes on.
     *[([1.0, 2.0], {'seed': 5, **options}) for options in weights],
     *[([1.0, 2.0], {'seed': None, 'data': 2})] * 2,  # unseeded
   )
   assert [run.done for _, run in compared.runs] == [2] * 5
   assert sorted(counts(compared.runs).values()) == [2, 3]
-  [(_, reason)] = compared.excluded
-  assert 'repeats' in reason
+  assert ['duplicate of' in reason for _, reason in compared.excluded] == [
+    True
+  ] * 2
+  copies = [run_results.read_run(str(tmp_path / f'run{i}')) for i in (0, 2)]
+  assert [run.done for _, run in comparison.compare(copies, 3).runs] == [3]
 
 
 def test_logs_of_different_length_are_not_averaged(tmp_path):
@@ -142,7 +146,7 @@ def test_logs_of_different_length_are_not_averaged(tmp_path):
   names = ('Rainbow [iterations=1]', 1), ('Rainbow [iterations=2]', 3)
   assert counts(compared.runs) == {(name, 'Pong'): n for name, n in names}
   [(_, reason)] = compared.excluded  # c is a copy of a; d and e may not be.
-  assert 'repeats' in reason
+  assert 'duplicate of' in reason
 
 
 def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):
@@ -168,7 +172,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
     ([7.0], {'seed': 1, 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Breakout', 'agent': 'c51'}),
     ([8.0], {'seed': 1, 'game': 'Alien', 'agent': 'c51'}),
-    ([8.0], {'seed': 1, 'game': 'CartPole', 'rom_md5': 'none'}),
+    ([8.0], {'seed': 1, 'game': 'CartPole', 'rom_md5': 'ab' * 16}),
   )
   found = aggregates.summarise(compared, 'final', 'dqn_final')
   assert found.games == ['Breakout', 'Pong']

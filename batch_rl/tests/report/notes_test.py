@@ -17,6 +17,11 @@ from batch_rl.report import notes
     ({'max_steps_per_episode': 100}, {}, 'frame cap 400; .* with 108000'),
     ({'rom_md5': roms.md5s('Amidar')['current']}, {}, 'another ROM .*Amidar'),
     ({}, {'root': '/other'}, '/data, /other; make sure'),
+    (
+      {},
+      {'data': 2, 'subset_hash': 'b'},
+      'different data of one name: Amidar/2',
+    ),
     ({'data': 2}, {}, 'all runs of Amidar trained on the same log'),
     ({}, {'game': 'Alien'}, r'fewer than three runs \(1\)'),
     ({}, {'changes': [['+ gamma = 0.5']]}, 'changed during .*run2'),

@@ -13,6 +13,7 @@ ONE_PERCENT = 'random_trajectories(0.01)'
 
 def records(compared):
   (table,), notes = published.beside(compared)
+  assert all(table.text['game'])  # Sorting by a column moves rows.
   return table.records, notes
 
 

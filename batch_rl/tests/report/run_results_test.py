@@ -47,6 +47,7 @@ OWN = {'agent': 'mine.CQLAgent'}
   [
     ({'optimizer': 'RMSProp'}, {}, 'DQN (Nature)'),
     ({'optimizer': 'Adam', 'data': None}, {}, 'DQN (Adam), online'),
+    ({'gin': 'DQNAgent.optimizer = @RMSPropOptimizer()'}, {}, 'DQN (Adam)'),
     ({'agent': 'random', 'data': None}, {}, 'Random'),
     ({'agent': 'c51'}, {}, 'C51'),
     ({'agent': 'quantile'}, {}, 'QR-DQN'),
@@ -111,6 +112,7 @@ def test_conditions_of_atari_elsewhere(read):
   for environment, value in (({'game': 'GridWorld'}, 'none'), (None, '?')):
     protocol = read({'environment': environment}).protocol
     assert (protocol['sticky'], protocol['rom']) == (value, value)
+    assert protocol['frame cap'] == ('108000' if value == '?' else '27000')
 
 
 def test_parameters_are_those_of_the_runs_own_classes(read):
@@ -158,7 +160,7 @@ def test_arguments_of_a_users_function_define_the_method(read):
   run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
   assert own == {
-    'create_agent': 'create',
+    'create_agent': 'a.py:create',
     'create_agent.0': '3',
     'create_agent.weight': '2.0',
   }

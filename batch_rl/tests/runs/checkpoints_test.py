@@ -115,11 +115,17 @@ def test_only_incomplete_ones_are_ignored_and_only_damaged_ones_an_error(
   save(kept, Position(1))
   path = tmp_path / 'checkpoints/ckpt-0'
   path.rename(tmp_path / 'checkpoints/ckpt-0.tmp')
+  (tmp_path / 'checkpoints/ckpt-0-of-the-user').mkdir()
   assert checkpoints.find(str(tmp_path)) == []
   assert kept.newest() is None
-  assert names(tmp_path) == []
+  assert names(tmp_path) == ['ckpt-0-of-the-user']
+  (tmp_path / 'checkpoints/ckpt-0-of-the-user').rmdir()
   with pytest.raises(ValueError, match=r'\[1\] in a\[1\] for a pattern'):
     checkpoints.find('a[1]')
+  (tmp_path / 'moved').mkdir()
+  (tmp_path / 'moved/checkpoints').symlink_to('/not/mounted')
+  with pytest.raises(OSError, match='/not/mounted'):
+    checkpoints.find(str(tmp_path / 'moved'))
   save(kept, Position(1))
   assert names(tmp_path) == ['ckpt-0']
   (path / 'state.pickle').write_bytes(b'')

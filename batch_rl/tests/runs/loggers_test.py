@@ -4,11 +4,12 @@ import json
 import struct
 import sys
 import time
+from unittest import mock
 
 import pytest
 
 from batch_rl.runs import run_record, runner
-from batch_rl.runs.loggers import feed
+from batch_rl.runs.loggers import feed, process
 from batch_rl.tests import results
 from batch_rl.tests.runs import resume_test
 
@@ -113,6 +114,18 @@ def test_tensorboards_files_replace_none(tmp_path):
   (tmp_path / f'events.out.tfevents.{second}.host').touch()
   runner._wait_for_a_new_name(str(tmp_path))
   assert time.time() >= second + 1
+
+
+def test_a_run_without_a_writer_says_so(caplog):
+  with feed.running(['mine.Recording'], None, {}):
+    assert "No scalars for ['mine.Recording']" in caplog.text
+
+
+def test_the_end_of_a_long_name_is_kept_for_wandb(monkeypatch):
+  wandb = mock.Mock()
+  monkeypatch.setitem(sys.modules, 'wandb', wandb)
+  process.WandbLogger({'id': 'a', 'name': f'/runs/{"x" * 127}/', 'config': {}})
+  assert wandb.init.call_args.kwargs['name'] == f'{"x" * 127}/'
 
 
 def test_an_error_does_not_end_the_run(run, capfd):

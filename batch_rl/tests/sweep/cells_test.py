@@ -100,6 +100,17 @@ def test_the_status_of_a_record(make, recorded, locked, state, message, where):
   assert changed == cells.Status(cells.WAITING, 3)
 
 
+def test_a_cell_keeps_its_replay_log(make):
+  begun = dataclasses.replace(make(''), arguments=('--replay_log_dir=a',))
+  other = dataclasses.replace(begun, arguments=('--replay_log_dir=b',))
+  made_up_sweeps.write_record(begun, cells.STOPPED)
+  cells.check_log(other)  # Nothing is logged yet.
+  os.mkdir('a')
+  cells.check_log(begun)
+  with pytest.raises(ValueError, match='its log in a, not in b'):
+    cells.check_log(other)
+
+
 def test_a_program_ends_with_its_worker(make):
   cell = make("""
     if starts < 2:
@@ -147,6 +158,7 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   [
     ('mine/__init__.py', '', '{folder}/mine'),
     ('other/part.py', '', None),
+    ('helper.py', '', None),  # Which the part imports.
     ('mine/__init__.py', "create_offline_agent.agent_name = 'mine.Own'", None),
   ],
 )
@@ -156,7 +168,8 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   """Nor is it trained again: the program would find nothing to do."""
   folder = tmp_path / 'own'
   user_code.write(folder / 'a.gin', "import other.part\ninclude 'b.gin'")
-  for name in ('b.gin', 'mine/__init__.py', 'other/part.py'):
+  user_code.write(folder / 'other/part.py', 'from helper import loss')
+  for name in ('b.gin', 'mine/__init__.py', 'helper.py'):
     user_code.write(folder / name, '')
   cell = dataclasses.replace(
     make(''),
@@ -174,11 +187,13 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   assert starts() == 1
   user_code.write(folder / changed, original)
   assert cells.status(cell).state == cells.DONE
-  # Changed settings count more, also in an included file.
-  user_code.write(folder / changed, '# changed')
+  # Changed settings train on, also in an included file, but not with other code.
   user_code.write(folder / 'b.gin', 'A.b = 1')
-  assert cells.run(cell).state == cells.DONE
-  assert starts() == 2
+  assert cells.status(cell).state == cells.WAITING
+  user_code.write(folder / changed, '# changed')
+  other = dataclasses.replace(cell, arguments=(*cell.arguments, '--more'))
+  assert cells.run(cell).state == cells.run(other).state == cells.CHANGED
+  assert starts() == 1
 
 
 def test_modules_of_one_name_are_told_apart(make, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import cells, plan, ray_launcher
+from batch_rl.sweep import cells, plan, ray_launcher, slurm_launcher
 from batch_rl.tests import cartpole
 from batch_rl.tests.sweep import made_up_sweeps, stub_training
 from batch_rl.utils import files
@@ -36,6 +36,7 @@ gin_bindings:
   - FixedReplayRunner.num_iterations = 3
   - FixedReplayRunner.training_steps = 1200
 """
+LAUNCHERS = {'ray': ray_launcher, 'slurm': slurm_launcher}
 # `python -m batch_rl.sweep` with another training program.
 DRIVER = """
 import sys
@@ -139,9 +140,12 @@ def test_a_dry_run_shows_the_plan(directory, capsys, monkeypatch):
   assert '2 waiting of 2' in ' '.join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize('terminal', ['', '1'])
+@pytest.mark.parametrize(
+  ('terminal', 'launcher', 'response'),
+  [('', 'ray', b'Saving'), ('1', 'slurm', b'Leaving the jobs')],
+)
 def test_progress_is_shown_until_the_user_stops(
-  directory, monkeypatch, capsys, terminal
+  directory, monkeypatch, capsys, terminal, launcher, response
 ):
   """A terminal shows a table, a log has lines. Changed code is named, not run."""
 
@@ -152,13 +156,16 @@ def test_progress_is_shown_until_the_user_stops(
     signal.raise_signal(signal.SIGINT)
     assert watch()
 
-  monkeypatch.setattr(ray_launcher, 'run', run)
+  monkeypatch.setattr(LAUNCHERS[launcher], 'run', run)
+  written = []
+  monkeypatch.setattr(os, 'write', lambda _, text: written.append(text))
   monkeypatch.setenv('FORCE_COLOR', terminal)
   done, _ = plan.read('sweep.yaml', {}).cells
   changed = {'mine.py': 'old'}
   made_up_sweeps.write_record(done, cells.DONE, inputs=changed)
-  assert sweep_main.main(['sweep.yaml']) == 1
+  assert sweep_main.main(['sweep.yaml', f'--launcher={launcher}']) == 1
   output, errors = capsys.readouterr()
+  assert written[0].startswith(response)
   assert output.rstrip().endswith('out: 1 failed, 1 changed of 2')
   assert 'broken CartPole 1 seed 1: failed' in errors and 'log: ' in errors
   assert ('last evaluation' in output) == bool(terminal)
@@ -174,6 +181,7 @@ def test_progress_is_shown_until_the_user_stops(
     (['--job', 'train'], "'train'"),
     (['--base_dir', 'gs://bucket/out'], 'gs://bucket/out'),
     (['--address', 'nowhere:1', '--launcher=slurm'], '--launcher=ray'),
+    (['--address', ''], '--address is empty'),
   ],
 )
 def test_a_mistake_is_reported_in_one_line(directory, capsys, flags, message):

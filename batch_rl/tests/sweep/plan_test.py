@@ -138,6 +138,10 @@ def test_online_runs_write_where_offline_runs_read(tmp_path):
   logs = [flag(cell, 'replay_log_dir')[0] for cell in both.cells]
   assert len(set(logs)) == 12
   assert f'{tmp_path}/data/rem/Pong/1' in logs
+  for agent in ('rem', 'c51'):  # One of the file's agents, or one more.
+    one = read(tmp_path, text.replace('dqn', '[dqn, rem]'), agents=[agent])
+    log = [f'{tmp_path}/data/{agent}/Pong/1']
+    assert flag(one.cells[0], 'replay_log_dir') == log
   assert len(read(tmp_path, text, games='all').cells) == 3 * 60
 
 

@@ -1,6 +1,7 @@
 """Output appears when it is complete, and only where nothing else is."""
 
 import os
+from unittest import mock
 
 import pytest
 
@@ -51,6 +52,17 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
     stage.publish('made')
   assert os.listdir(tmp_path) == ['out'] and os.listdir(target) == ['file']
   assert (target / 'file').read_text() == 'new'
+
+
+def test_a_failed_replacement_loses_nothing(tmp_path, monkeypatch):
+  (tmp_path / 'out').mkdir()
+  (tmp_path / 'out/old').touch()
+  monkeypatch.setattr(os, 'unlink', mock.Mock(side_effect=OSError('busy')))
+  with pytest.raises(OSError, match='busy'):
+    with StagingDirectory(str(tmp_path / 'out'), True) as stage:
+      make(stage)
+      stage.publish('made')
+  assert os.listdir(tmp_path / 'out') == ['file']
 
 
 def test_destinations_that_are_refused(tmp_path):

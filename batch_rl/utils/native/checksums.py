@@ -13,8 +13,8 @@ def crc32_address() -> int:
   """Returns the address of a function `(crc, address, size) -> crc`, or 0.
 
   All are 64-bit integers, of which the function may read and write the lower 32 bits
-  of the checksums only. It is isal's if the package exports it, which is ten times as
-  fast, or zlib's.
+  of the checksums only. The function is isal's, ten times as fast, if the package
+  exports it; otherwise zlib's.
   """
   for module, name in ((isal_zlib, 'crc32_gzip_refl'), (zlib, 'crc32')):
     with contextlib.suppress(AttributeError, OSError):

@@ -83,6 +83,9 @@ def load(binding, path=CONFIG):
     (f'{RUNNER}.loggers=[@Max]', 'in quotes'),
     (f'{AGENT}.terms="CQL"', 'a list'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
+    ('AtariPreprocessing.frame_skip=1', 'integer from 2'),
+    ('my_weight=3', 'no value is %my_weight'),
+    ('num_heads=[50, 100]', 'write Class.parameter=value'),
   ],
 )
 def test_a_binding_that_is_refused(refusal, binding, remedy):
@@ -96,7 +99,7 @@ def test_a_binding_that_is_refused(refusal, binding, remedy):
   [
     f'{RUNNER}.evaluation_steps=0',
     f'{AGENT}.gamma=1',
-    f'heads=5\n{AGENT}.num_heads=%heads',
+    f'heads=%number\n{AGENT}.num_heads=%heads\nnumber=5',
     f'{AGENT}.num_heads=0\n{AGENT}.num_heads=1',  # The later one counts.
     f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',

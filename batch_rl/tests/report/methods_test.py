@@ -1,0 +1,15 @@
+"""The answer of a report, and its paragraph for a paper."""
+
+from batch_rl.report import aggregates, methods
+
+
+def test_a_tie_has_no_winner(compare):
+  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51'}))
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
+  answer, _ = methods.answer(compared, summary)
+  assert ', as much as C51, ' in answer and 'highest' not in answer
+
+
+def test_a_short_online_run(compare):
+  text = methods.paragraph(compare(([1.0], {'data': None})), ['dqn_final'])
+  assert '(seeds 1). A run has 1 iteration of 250,000 agent steps.' in text
