@@ -76,9 +76,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    needs = [part.needs for part in (self, self.backup, *self.terms)]
+    needs = [self.needs, self.backup.needs, *(t.needs for t in self.terms)]
     lists = [[names] if isinstance(names, str) else names for names in needs]
-    self.needs = tuple(dict.fromkeys(sum(map(tuple, lists), ())))
+    self.needs = tuple(dict.fromkeys(name for names in lists for name in names))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 

@@ -48,14 +48,9 @@ def create_agent(
   """
   from batch_rl.baselines import run_experiment
 
-  given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
+  given = command_line.agent_of_flags('create_online_agent')
   return run_experiment.create_online_agent(
-    sess,
-    environment,
-    replay_log_dir,
-    agent_name=command_line.agent_name('create_online_agent') or 'dqn',
-    init_checkpoint_dir=given.get('init_checkpoint_dir'),
-    summary_writer=summary_writer,
+    sess, environment, replay_log_dir, summary_writer=summary_writer, **given
   )
 
 

@@ -18,41 +18,36 @@ from batch_rl.runs import command_line, evaluations, gin_files, run_record
 from batch_rl.utils.user_code import gin_signatures
 
 FLAGS = flags.FLAGS
+_CHECKPOINTS = (
+  "'last', 'best' by the run's own evaluations, 'all', or e.g. 3,7-9."
+)
+# Help of flags with a text or a number, and of those that can be repeated.
+_TEXTS = {
+  'base_dir': 'Directory of the run.',
+  'video': "Output file, .mp4 or .gif: the last checkpoint's episode with the highest "
+  'return.',
+}
+_COUNTS = {
+  'evaluation_steps': 'Minimum number of agent steps for each checkpoint; default: the '
+  "run's.",
+  'environments': "Number of environments, at least 1; default: the run's.",
+}
+_LISTS = {
+  'module_dirs': 'Folders of your own modules, if they have moved.',
+  'gin_bindings': "gin bindings that override the run's configuration.",
+}
 
 
 def define_flags() -> None:
   """Defines the flags; not at import, since `train` defines some of them too."""
-  flags.DEFINE_string('base_dir', None, 'Directory of the run.')
-  flags.DEFINE_string(
-    'checkpoints',
-    'last',
-    "'last', 'best' (by the run's own evaluations), 'all', or iterations, e.g. 3,7-9.",
-  )
-  flags.DEFINE_integer(
-    'evaluation_steps',
-    None,
-    "Minimum number of agent steps for each checkpoint; default: the run's.",
-    lower_bound=1,
-  )
-  flags.DEFINE_integer(
-    'environments',
-    None,
-    "Number of environments, at least 1; default: the run's.",
-    lower_bound=1,
-  )
   flags.DEFINE_integer('seed', 0, 'Seed of the episodes.')
-  flags.DEFINE_string(
-    'video',
-    None,
-    'File name (.mp4 or .gif) for a video of the best of the episodes of the last '
-    'checkpoint.',
-  )
-  flags.DEFINE_multi_string(
-    'module_dirs', [], 'Folders of your own modules, if they have moved.'
-  )
-  flags.DEFINE_multi_string(
-    'gin_bindings', [], "gin bindings that override the run's configuration."
-  )
+  flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
+  for name, text in _TEXTS.items():
+    flags.DEFINE_string(name, None, text)
+  for name, text in _COUNTS.items():
+    flags.DEFINE_integer(name, None, text, lower_bound=1)
+  for name, text in _LISTS.items():
+    flags.DEFINE_multi_string(name, [], text)
 
 
 def _check_environment(record, environment):

@@ -37,6 +37,20 @@ FLAGS = flags.FLAGS
 METHODS = ('fqe', 'td_error', 'q_value')
 _TABLE = 'scores.csv'
 _MIN_RETURNS = 3  # fewer have no meaningful correlation
+_CHECKPOINTS = (
+  "Of each run: 'last', 'best' by its evaluations, 'all', or e.g. 3,7-9."
+)
+# Help of flags with a text, and of those that can be repeated.
+_TEXTS = {
+  'out': 'Directory for the table and the runs of fqe.',
+  'replay_dir': "Data, a run directory or a store; default: the runs'.",
+}
+_LISTS = {
+  'module_dirs': 'Folders of your own modules, if they have moved.',
+  'gin_files': 'gin files that override the settings of fqe.',
+  'gin_bindings': 'gin bindings that override the files and the settings of fqe, e.g. '
+  '"FixedReplayRunner.num_iterations=5".',
+}
 
 
 def define_flags() -> None:
@@ -46,30 +60,12 @@ def define_flags() -> None:
     ['fqe'],
     f'Scores, among {", ".join(METHODS)}; the first one ranks.',
   )
-  flags.DEFINE_string(
-    'out', None, 'Directory for the table and the runs of fqe.'
-  )
-  flags.DEFINE_string(
-    'checkpoints',
-    'last',
-    "Of each run: 'last', 'best' (by its own evaluations), 'all', or iterations, e.g. "
-    '3,7-9.',
-  )
-  flags.DEFINE_string(
-    'replay_dir', None, "Data, a run directory or a store; default: the runs'."
-  )
+  flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
   flags.DEFINE_integer('seed', 0, 'Seed of everything random.', lower_bound=0)
-  flags.DEFINE_multi_string(
-    'module_dirs', [], 'Folders of your own modules, if they have moved.'
-  )
-  flags.DEFINE_multi_string(
-    'gin_files', [], 'gin files that override the settings of fqe.'
-  )
-  flags.DEFINE_multi_string(
-    'gin_bindings',
-    [],
-    'gin bindings that override them, e.g. "FixedReplayRunner.num_iterations=5".',
-  )
+  for name, text in _TEXTS.items():
+    flags.DEFINE_string(name, None, text)
+  for name, text in _LISTS.items():
+    flags.DEFINE_multi_string(name, [], text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,8 +292,8 @@ def main(runs: Sequence[str]) -> None:
     if FLAGS.replay_dir:
       replay_data_dir = run_directories.find_data(FLAGS.replay_dir)
       # All of it, whatever part the first run had, unless a binding chooses one.
-      all_rows = gin_files.read([], ['FixedReplayBuffer.subset = None'])
-      sources = [*all_rows, *sources]
+      whole = gin_files.read([], ['FixedReplayBuffer.subset = None'])
+      sources = [*whole, *sources]
     else:
       replay_data_dir = common_data(candidates)
     run_record.lock(FLAGS.out, '--out')

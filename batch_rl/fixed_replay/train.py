@@ -41,14 +41,9 @@ def create_agent(
   """
   from batch_rl.fixed_replay import run_experiment
 
-  given = FLAGS.flag_values_dict() if FLAGS.is_parsed() else {}
+  given = command_line.agent_of_flags('create_offline_agent')
   return run_experiment.create_offline_agent(
-    sess,
-    environment,
-    replay_data_dir,
-    agent_name=command_line.agent_name('create_offline_agent') or 'dqn',
-    init_checkpoint_dir=given.get('init_checkpoint_dir'),
-    summary_writer=summary_writer,
+    sess, environment, replay_data_dir, summary_writer=summary_writer, **given
   )
 
 

@@ -162,9 +162,7 @@ _SYSTEM = OSError, MemoryError
 MISTAKES = (ValueError, TypeError, KeyError, SyntaxError, ImportError, *_SYSTEM)
 # Errors of a run that has started.
 FAILURES = (
-  shard_reader.DataError,
-  programs.MistakeError,
-  FloatingPointError,
+  *(shard_reader.DataError, programs.MistakeError, FloatingPointError),
   *_SYSTEM,
 )
 
@@ -269,14 +267,17 @@ def _gin_files(agents: registry.Registry, given: Any) -> list[str]:
   return paths
 
 
-def agent_name(create_agent: str) -> str | None:
-  """Returns the agent of the flag or of gin; None if neither names one.
+def agent_of_flags(create_agent: str) -> dict[str, str | None]:
+  """Returns the arguments `agent_name` and `init_checkpoint_dir` of the flags or gin.
 
   Args:
-    create_agent: Configurable with the parameter `agent_name`.
+    create_agent: Configurable with these arguments.
   """
-  given = flags.FLAGS.agent_name if flags.FLAGS.is_parsed() else None
-  return given or bound.query(f'{create_agent}.agent_name')
+  given = flags.FLAGS.flag_values_dict() if flags.FLAGS.is_parsed() else {}
+  bound_name = bound.query(f'{create_agent}.agent_name')
+  name = given.get('agent_name') or bound_name or 'dqn'
+  weights = given.get('init_checkpoint_dir')
+  return {'agent_name': name, 'init_checkpoint_dir': weights}
 
 
 def configure(

@@ -44,10 +44,7 @@ def needed(directory: str | None, base_dir: str) -> str | None:
 
 
 def check_run(
-  directory: str,
-  record: Mapping[str, Any],
-  game: str | None,
-  agent_class: type,
+  directory: str, record: Mapping[str, Any], game: str | None, agent_class: type
 ) -> None:
   """Checks that the weights of a run mean the same in another one.
 

@@ -15,10 +15,8 @@ from batch_rl.utils.user_code import function_records, user_modules
 
 # Arguments of a runner, integers, that evaluation and report need.
 RUNNER_SETTINGS = (
-  'num_iterations',
-  'training_steps',
-  'evaluation_steps',
-  'max_steps_per_episode',
+  *('num_iterations', 'training_steps'),
+  *('evaluation_steps', 'max_steps_per_episode'),
 )
 
 

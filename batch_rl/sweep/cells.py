@@ -25,14 +25,10 @@ from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine, programs
 from batch_rl.utils.user_code import user_modules
 
-# Values of `Status.state`.
+# Values of `Status.state`. A cell that has changed was done with other code of the user.
 WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
-  'waiting',
-  'running',
-  'stopped',
-  'failed',
-  'changed',  # Done, but the user's code has changed since then.
-  'done',
+  *('waiting', 'running', 'stopped'),
+  *('failed', 'changed', 'done'),
 )
 # Top-level modules that lines of gin or Python import, or in which they name an agent.
 _MODULES = re.compile(

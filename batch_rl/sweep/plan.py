@@ -342,7 +342,9 @@ def _methods(settings) -> list[_Method]:
     for combination in itertools.product(*grid.values()):
       chosen = dict(zip(grid, combination, strict=True))
       own = (f'{p} = {as_gin(value)}' for p, value in chosen.items())
-      variant = (f'{labels[p]}={_as_path(v)}' for p, v in chosen.items())
+      # With characters that a path may have.
+      names = {p: re.sub(r'[^\w.+-]+', '_', str(v)) for p, v in chosen.items()}
+      variant = (f'{labels[p]}={v.strip("_")}' for p, v in names.items())
       methods.append(
         dataclasses.replace(
           agent,
@@ -351,11 +353,6 @@ def _methods(settings) -> list[_Method]:
         )
       )
   return methods
-
-
-def _as_path(value) -> str:
-  """Returns the characters of a value that a path may have."""
-  return re.sub(r'[^\w.+-]+', '_', str(value)).strip('_')
 
 
 def _agents(settings) -> Iterable[_Method]:

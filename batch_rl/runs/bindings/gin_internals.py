@@ -50,10 +50,8 @@ def selector_of(configurable: Callable) -> str | None:
 def separate_config() -> Iterator[None]:
   """Gives gin an empty configuration within; afterwards it has the earlier one again."""
   parts = (
-    config._CONFIG,
-    config._OPERATIVE_CONFIG,
-    config._IMPORTS,
-    config._SINGLETONS,
+    *(config._CONFIG, config._OPERATIVE_CONFIG),
+    *(config._IMPORTS, config._SINGLETONS),
   )
   before = [part.copy() for part in parts]
   was_locked = config.config_is_locked()
