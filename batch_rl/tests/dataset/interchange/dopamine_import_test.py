@@ -18,17 +18,15 @@ def content(folder):
 def test_shards_become_a_store(original, tmp_path, run):
   source = shutil.copytree(original, tmp_path / 'Pong/3/replay_logs')
   before = content(source)
-  code, out, err = run('import', source.parent, tmp_path / 'store')
-  assert code == 0 and out.endswith(f'{tmp_path}/store: 3 shards\n')
+  out = run.output('import', source.parent, tmp_path / 'store')
+  assert out.endswith(f'{tmp_path}/store: 3 shards\n')
   assert content(source) == before
   assert not any(p.is_symlink() for p in (tmp_path / 'store').iterdir())
   manifest = json.loads((tmp_path / 'store' / manifests.FILE_NAME).read_text())
   assert manifest['origin']['source'] == str(source.parent)
   assert sorted(os.listdir(tmp_path)) == ['Pong', 'original', 'store']
-  code, out, _ = run('inspect', tmp_path / 'store', '--json')
-  assert json.loads(out)['game'] == 'Pong'
-  code, out, _ = run('verify', tmp_path / 'store')
-  assert code == 0
+  assert run.document('inspect', tmp_path / 'store')['game'] == 'Pong'
+  run.output('verify', tmp_path / 'store')
 
 
 def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):

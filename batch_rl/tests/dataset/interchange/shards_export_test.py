@@ -98,10 +98,8 @@ def test_a_round_trip_changes_no_transition(
 def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'
   columns = observations.write(source / 'replay_logs', kind, stack_size=2)
-  arguments = '--format=shards', '--subset=shards(0,9)', '--json'
-  code, out, err = run('export', source, target, *arguments)
-  assert code == 0, err
-  document = json.loads(out)
+  arguments = '--format=shards', '--subset=shards(0,9)'
+  document = run.document('export', source, target, *arguments)
   assert document['steps'] == 98 and document['truncated'] == 2
   found, kept = (
     json.loads((path / 'replay_logs' / manifests.FILE_NAME).read_text())
@@ -111,8 +109,7 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   assert exported == {'directory': str(source), 'hash': document['hash']}
   for name in ('format', 'truncated_rows', 'environment'):
     assert found[name] == kept[name]
-  code, out, err = run('verify', target)
-  assert code == 0 and 'all is well (3 shards' in out
+  assert 'all is well (3 shards' in run.output('verify', target)
   assert run('compare', source, target)[0] == 0
   read = list(episodes.Reader(run_directories.as_run(str(target))))
   for name in ('observation', 'action', 'reward'):
@@ -138,12 +135,10 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   unplugged_files.write_run(folder, 1, (0, 1, 3), clipped=clipped)
   imported, target = tmp_path / 'store', tmp_path / 'Pong' / '1'
   assert run('import', folder, imported)[0] == 0
-  arguments = target, '--format=shards', '--json'
-  code, out, err = run('export', imported, *arguments)
-  assert code == 0 and json.loads(out)['game'] == 'Pong', err
+  document = run.document('export', imported, target, '--format=shards')
+  assert document['game'] == 'Pong'
   assert run('verify', target)[0] == 0
-  code, out, _ = run('compare', imported, target)
-  assert code == 0 and out.endswith('same transitions\n')
+  assert run.output('compare', imported, target).endswith('same transitions\n')
   manifest = manifests.read(str(target / 'replay_logs'))
   kept = manifests.read(str(imported))
   assert manifest['source'] == kept['source'] and manifest['agent'] == 'dqn'
