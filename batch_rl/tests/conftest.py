@@ -66,16 +66,10 @@ def _clean_up():
 @pytest.fixture
 def gate(monkeypatch):
   """A semaphore that lets one shard be packed for each `release`."""
-  from batch_rl.dataset.store import shard_packing
+  from batch_rl.tests.dataset.store import stores
 
   semaphore, before = threading.Semaphore(0), set(threading.enumerate())
-  original = shard_packing.pack
-
-  def pack(*args, **kwargs):
-    semaphore.acquire()
-    return original(*args, **kwargs)
-
-  monkeypatch.setattr(shard_packing, 'pack', pack)
+  stores.before_packing(monkeypatch, lambda suffix: semaphore.acquire())
   yield semaphore
   # Otherwise threads would wait forever, or pass the gate of another test. One that is
   # only about to start cannot be joined.
@@ -83,6 +77,16 @@ def gate(monkeypatch):
   deadline = time.monotonic() + 60
   while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.01)
+
+
+@pytest.fixture
+def packings(monkeypatch):
+  """The numbers of the shards that were packed, in order."""
+  from batch_rl.tests.dataset.store import stores
+
+  numbers = []
+  stores.before_packing(monkeypatch, numbers.append)
+  return numbers
 
 
 @pytest.fixture
@@ -95,6 +99,15 @@ def evaluate():
       return sess.run(tensors)
 
   return run
+
+
+@pytest.fixture(scope='session')
+def known_run(tmp_path_factory):
+  """A run of five shards, which no test changes."""
+  from batch_rl.tests import known_runs
+
+  directory = tmp_path_factory.mktemp('known')
+  return known_runs.write_run(directory, known_runs.LENGTHS, 50)
 
 
 @pytest.fixture(scope='session')

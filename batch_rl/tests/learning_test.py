@@ -179,5 +179,4 @@ def test_learns_online(tmp_path):
   name = 'dqn'
   templates = LEARNER, NETWORKS[name], ONLINE
   agent = online_agents.REGISTRY.find(name).__name__
-  found = log_online(tmp_path, templates, agent, name)
-  assert found > LEARNT
+  assert log_online(tmp_path, templates, agent, name) > LEARNT

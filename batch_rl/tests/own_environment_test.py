@@ -119,8 +119,7 @@ def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
     path, environment, None, agent, 1, emulator=1, number=len(second) - 1
   )
   assert shown == second[-1] and len(second) > 1
-  frames = cv2.VideoCapture(path).get(cv2.CAP_PROP_FRAME_COUNT)
-  assert frames == shown.length
+  assert cv2.VideoCapture(path).get(cv2.CAP_PROP_FRAME_COUNT) == shown.length
   with pytest.raises(ValueError, match='RandomWalk'):
     unseen = build(random_walk.RandomWalk)
     vector_evaluation.record_video(path, unseen[0], None, unseen[1], 1)

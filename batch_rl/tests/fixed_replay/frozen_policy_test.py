@@ -161,8 +161,7 @@ def test_mistakes_are_one_line(run, tmp_path, refusal):
     (['PolicyOfRun.returns = (5, 5)'], 'returns=(5, 5)'),
     (['FixedReplayDQNAgent.observation_dtype = %tf.float32'], 'float64'),
   ):
-    printed = refusal(fit, tmp_path / 'fitted', run, options, *bindings)
-    assert message in printed
+    assert message in refusal(fit, tmp_path / 'fitted', run, options, *bindings)
   cartpole.write_log(tmp_path / 'Pong/1/replay_logs')
   other = {**options, 'replay_dir': str(tmp_path / 'Pong/1')}
   printed = refusal(fit, tmp_path / 'fitted', run, other)

@@ -16,14 +16,11 @@ from batch_rl.tests import known_runs
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
-LENGTHS = [30, 25, 40, 11, 60, 33]
 
 
-@pytest.fixture(scope='module')
-def data_dir(tmp_path_factory):
-  """A run of five shards."""
-  directory = tmp_path_factory.mktemp('run')
-  return known_runs.write_run(directory, LENGTHS, 50).directory
+@pytest.fixture
+def data_dir(known_run):
+  return known_run.directory
 
 
 def load(data_dir, **kwargs):
@@ -137,7 +134,7 @@ def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   first = buffer.sample_transition_batch()
   gate.release(3)
   buffer._store.wait()
-  assert num_buffers or buffer.add_count == sum(LENGTHS)
+  assert num_buffers or buffer.add_count == sum(known_runs.LENGTHS)
   buffer.reseed(1)
   known_runs.assert_same(first, buffer.sample_transition_batch())
 

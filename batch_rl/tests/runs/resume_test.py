@@ -120,14 +120,7 @@ def run_in_parts(run_once, stops):
 def offline_run(log_dir):
   """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
   cartpole.write_log(log_dir)
-  templates = learning_test.EVERYWHERE, learning_test.LEARNER
-  bindings = ''.join([*templates, learning_test.NETWORKS['dqn'], OFFLINE])
-  bindings = bindings.format(
-    runner='FixedReplayRunner',
-    create_agent='create_offline_agent',
-    name='dqn',
-    agent='FixedReplayDQNAgent',
-  )
+  bindings = learning_test.offline_dqn(OFFLINE)
   create_agent = functools.partial(
     offline.create_offline_agent, replay_data_dir=str(log_dir)
   )

@@ -103,8 +103,7 @@ def test_other_files_are_not_taken(original, tmp_path, run):
 
 
 def test_an_incomplete_shard_is_left_out(original, tmp_path, run):
-  reward = shard_files.file_name('reward', 1)
-  (original / reward).unlink()
+  (original / shard_files.file_name('reward', 1)).unlink()
   out = run.output('import', original, tmp_path / 'store', code=1)
   assert 'missing: shard 1 is left out: it has no reward' in out
   assert 'no shard between 0 and 2' in out

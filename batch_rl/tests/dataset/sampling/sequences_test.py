@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
 from batch_rl.tests import interchange_runs, known_runs, ring_logs
-from batch_rl.tests.known_runs import open_store, write_run
-
-LENGTHS = [30, 25, 40, 11, 60, 33]
+from batch_rl.tests.known_runs import LENGTHS, open_store, write_run
 
 
 def make(opened, length=5, stack_size=3, **kwargs):

@@ -36,16 +36,25 @@ def copy_shard(directory, old, new):
     )
 
 
-def damage_frames(patch, suffix):
-  """Makes packing find the frames of a shard damaged, as opening does not."""
+def before_packing(patch, function):
+  """Calls a function with the number of each shard before it is packed."""
   original = shard_packing.pack
 
   def pack(data_dir, columns, *args, **kwargs):
-    if columns.suffix == suffix:
-      raise ValueError(f'the frames of shard {suffix} are damaged')
+    function(columns.suffix)
     return original(data_dir, columns, *args, **kwargs)
 
   patch.setattr(shard_packing, 'pack', pack)
+
+
+def damage_frames(patch, suffix):
+  """Makes packing find the frames of a shard damaged, as opening does not."""
+
+  def find(packed):
+    if packed == suffix:
+      raise ValueError(f'the frames of shard {suffix} are damaged')
+
+  before_packing(patch, find)
 
 
 def fail_to_open(monkeypatch, name, number):
