@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -175,6 +176,19 @@ def synced(monkeypatch):
 
   monkeypatch.setattr(os, 'fsync', fsync)
   return names
+
+
+@pytest.fixture
+def run_code():
+  """Returns a function that runs code in a process of its own; it succeeds."""
+
+  def run(code, *arguments):
+    line = [sys.executable, '-c', code, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
+
+  return run
 
 
 @pytest.fixture

@@ -348,9 +348,7 @@ def test_own_data_is_written_as_in_2020(tmp_path):
   buffer = buffer_class(
     directory, observation_shape=(2, 2), stack_size=4, batch_size=8
   )
-  for episode in episodes:
-    for row in episode:
-      shards.add_row(buffer, row)
+  shards.add_rows(buffer, sum(episodes, []))
   assert buffer.sample_transition_batch()[0].shape == (8, 2, 2, 4)
   buffer.log_final_buffer()
   assert shard_files.list_suffixes(str(directory)) == [0, 1, 2]

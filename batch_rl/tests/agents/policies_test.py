@@ -11,8 +11,8 @@ from batch_rl.agents import policies
 Outputs = collections.namedtuple('Outputs', 'q_values')
 
 
-def greedy(outputs, seed):
-  return tf.argmax(outputs.q_values, axis=1)
+def greedy(q_values):
+  return tf.argmax(q_values, axis=1)
 
 
 @pytest.fixture(autouse=True)
@@ -26,50 +26,44 @@ class MyAgent:
 
 
 def choose(function):
-  """Builds the choice of a function, or of the class of an agent."""
+  """Builds the choice by a function of Q-values, or by the class of an agent."""
   outputs = Outputs(tf.compat.v1.placeholder(tf.float32, (None, 4)))
   agent = function() if isinstance(function, type) else MyAgent()
   if agent.__class__ is MyAgent:
-    agent.choose_actions = function
+    agent.choose_actions = lambda outputs, seed: function(outputs.q_values)
   policies.ActionChoice(agent, outputs)
 
 
 class ByMode(MyAgent):
   def choose_actions(self, outputs, seed):
-    return greedy(outputs, seed) * int(self.eval_mode)
+    return greedy(outputs.q_values) * int(self.eval_mode)
 
 
 class ByStep(MyAgent):
   def choose_actions(self, outputs, seed):
-    return greedy(outputs, seed) * int(self.training_steps > 4)
+    return greedy(outputs.q_values) * int(self.training_steps > 4)
 
 
-def by_chance(outputs, seed):
+def by_chance(q_values):
   noise = np.random.default_rng().normal(size=4)
-  return tf.argmax(outputs.q_values + np.float32(noise), axis=1)
+  return greedy(q_values + np.float32(noise))
 
 
-def of_another_tensor(outputs, seed):
+def of_another_tensor(q_values):
   with tf.init_scope():
     outer = tf.compat.v1.placeholder(tf.float32, (None, 4))
-  return tf.argmax(outputs.q_values + outer, axis=1)
+  return greedy(q_values + outer)
 
 
 @pytest.mark.parametrize(
   ('function', 'message'),
   [
-    (lambda outputs, seed: outputs.q_values, r'float32.*\(n,\)'),
-    (lambda outputs, seed: greedy(outputs, seed)[0], r'\(n,\)'),
-    (
-      lambda outputs, seed: tf.cast(outputs.q_values, tf.int64),
-      r'int64 \(.*, 4\).*\(n,\)',
-    ),
-    (lambda outputs, seed: tf.zeros(1, tf.int64), r'\(n,\)'),
-    (lambda outputs, seed: None, r'None.*\(n,\)'),
-    (
-      lambda outputs, seed: tf.random.categorical(outputs.q_values, 1)[:, 0],
-      'Multinomial',
-    ),
+    (lambda q: q, r'float32.*\(n,\)'),
+    (lambda q: greedy(q)[0], r'\(n,\)'),
+    (lambda q: tf.cast(q, tf.int64), r'int64 \(.*, 4\).*\(n,\)'),
+    (lambda q: tf.zeros(1, tf.int64), r'\(n,\)'),
+    (lambda q: None, r'None.*\(n,\)'),
+    (lambda q: tf.random.categorical(q, 1)[:, 0], 'Multinomial'),
     (of_another_tensor, 'uses the tensor'),
     (by_chance, 'depends on'),
     (ByMode, 'depends on eval_mode'),

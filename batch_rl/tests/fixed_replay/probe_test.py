@@ -174,13 +174,10 @@ def test_memories_of_a_subclass_have_no_returns(make_agent, monkeypatch):
 
 def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
   """Of an episode that is truncated after 400 steps, only the first 96 count."""
-  log = replay_log.ReplayLog(
-    str(tmp_path), (4, 1), np.float64, shard_capacity=1000, stack_size=1
-  )
-  for step in range(400):
-    log.add(np.ones((4, 1)), 0, 1.0, False, truncated=step == 399)
-  log.add(np.ones((4, 1)), 0, 7.0, True)
-  log.close()
+  with replay_log.ReplayLog(tmp_path, (4, 1), np.float64, 1000, 1) as log:
+    for step in range(400):
+      log.add(np.ones((4, 1)), 0, 1.0, False, truncated=step == 399)
+    log.add(np.ones((4, 1)), 0, 7.0, True)
   agent = cartpole.build_offline_agent('dqn', tmp_path, gamma=0.985)
   measuring = probe.Probe(agent, 2048)
   rows = measuring._transitions._rows

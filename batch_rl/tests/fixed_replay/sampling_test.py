@@ -1,8 +1,6 @@
 """Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
-import subprocess
-import sys
 
 import gin
 import numpy as np
@@ -61,16 +59,8 @@ time.sleep(0.1)
 
 
 @pytest.mark.waits
-def test_python_exits_while_a_graph_waits_for_batches(data_dir):
-  done = subprocess.run(
-    [sys.executable, '-c', _EXIT, data_dir],
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.split() == ['8'] * 4, done.stderr
+def test_python_exits_while_a_graph_waits_for_batches(data_dir, run_code):
+  assert run_code(_EXIT, data_dir).stdout.split() == ['8'] * 4
 
 
 @pytest.mark.parametrize('prefetch', [0, 8])

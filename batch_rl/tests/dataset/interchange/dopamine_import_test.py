@@ -57,8 +57,7 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
   logs = source / 'replay_logs'
   environment = {'game': 'Pong', 'num_actions': 6}
   with shards.make_log(logs, CAPACITY, environment=environment) as log:
-    for row in sum(shards.make_episodes([30, 30]), []):
-      shards.add_row(log, row)
+    shards.add_rows(log, sum(shards.make_episodes([30, 30]), []))
   manifest = manifests.read(str(logs))
   manifests.write(str(source / 'store'), {})  # of another run
   assert run('import', source, store)[0] == 0

@@ -66,8 +66,7 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
   )
   rows = shards.make_episodes([30, 30, 30])
   for number, episode in enumerate(rows):
-    for row in episode:
-      shards.add_row(memory, row)
+    shards.add_rows(memory, episode)
     memory.save(str(folder), number)
     (folder / f'ckpt.{number}').write_bytes(b'\x80\x04a pickle')
     (folder / f'tf_ckpt-{number}.index').write_bytes(b'weights')

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.comparison import comparison, copies
+from batch_rl.dataset.comparison import comparison
 from batch_rl.dataset.interchange import episode_export, shards_export
 from batch_rl.dataset.sampling import episodes, subsets
 from batch_rl.dataset.shards import manifests, shard_files
@@ -17,6 +17,7 @@ from batch_rl.dataset.store import store
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import observations, ring_logs
+from batch_rl.tests.dataset.comparison import copies_test
 from batch_rl.tests.dataset.sampling import episodes_test
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
@@ -26,15 +27,6 @@ def export(source, target, subset=None):
   return episode_export.export(
     run, str(target), shards_export.open_writer, subset
   )
-
-
-def assert_same_copies(a, b):
-  found = [copies.open_copy(str(path)) for path in (a, b)]
-  comparison.prepare(*found)
-  for copy in found:
-    copy.read(True, lambda count: None)
-  result = comparison.compare(*found)
-  assert result.same, result
 
 
 KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
@@ -80,7 +72,8 @@ def test_a_round_trip_changes_no_transition(
       store.convert(str(logs), source).close()
     target = f'{directory}/out/Pong/1'
     export(source, target)
-    assert_same_copies(source, target)
+    result = comparison.compare(*copies_test.read_all(source, target))
+    assert result.same, result
     if not missing:
       expected = runs.transitions(source if as_store else logs)
       if len(expected['action']):
