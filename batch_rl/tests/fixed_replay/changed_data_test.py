@@ -1,6 +1,5 @@
 """A run resumes only on the files that it was trained on."""
 
-import functools
 import gzip
 import json
 import shutil
@@ -47,9 +46,7 @@ def make_runner(
   bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
   bindings += [f'FixedReplayRunner.num_iterations = {iterations}']
   command_line.load_gin([], bindings)
-  create_agent = functools.partial(
-    run_experiment.create_offline_agent, replay_data_dir=str(data_dir)
-  )
+  create_agent = learning_test.offline_creator(data_dir)
   with cartpole.small_layers():
     return run_experiment.FixedReplayRunner(
       str(base_dir), create_agent, accept_changes=accept_changes

@@ -121,9 +121,7 @@ def offline_run(log_dir):
   """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
   cartpole.write_log(log_dir)
   bindings = learning_test.offline_dqn(OFFLINE)
-  create_agent = functools.partial(
-    offline.create_offline_agent, replay_data_dir=str(log_dir)
-  )
+  create_agent = learning_test.offline_creator(log_dir)
   return functools.partial(run, ReloadingRunner, create_agent, bindings)
 
 
@@ -159,9 +157,7 @@ def test_online(tmp_path, name, agent, bindings, stops):
   bindings = (ONLINE + bindings).format(agent=agent, name=name, data=data)
 
   def start(base_dir, log, stop_at=None):
-    create_agent = functools.partial(
-      online.create_online_agent, replay_log_dir=str(tmp_path / log)
-    )
+    create_agent = learning_test.online_creator(tmp_path / log)
     runner = online.LoggedRunner
     return run(runner, create_agent, bindings, base_dir, stop_at)
 

@@ -15,12 +15,9 @@ from batch_rl.tests.dataset.conftest import is_one_line
 
 DAMAGE = {
   'nested': b'[' * 100_000,
-  'bytes': b'{"agent": "\xff"}',
-  'list': b'[]',
   'huge': b'{"truncated_rows": [' + b'9' * 400 + b']}',
   'padding': b'{"format": {"stack_size": 100000000000}}',
   'entry': b'{"shards": [{"suffix": 0, "files": []}]}',
-  'twice': b'{"rows": 1, "rows": 2}',
 }
 
 

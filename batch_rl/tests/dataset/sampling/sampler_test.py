@@ -53,11 +53,7 @@ def drawn_transitions(sampler, rows):
 def assert_draws(sampler, run, present, kept=None):
   """Asserts that a sampler draws exactly the valid transitions of a run.
 
-  Args:
-    sampler: Sampler to test.
-    run: Run on disk.
-    present: Shards in the sampler's store.
-    kept: Shards that the sampler is restricted to; None for all.
+  Its store has the shards `present`; it may be restricted to the shards `kept`.
   """
   in_store = run.rows_of(present)
   chosen = [
