@@ -1,5 +1,3 @@
-"""Set-up of every test."""
-
 import gc
 import os
 import re

@@ -1,5 +1,3 @@
-"""An installed package is complete."""
-
 import ast
 import importlib.metadata
 import os

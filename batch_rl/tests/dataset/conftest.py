@@ -1,5 +1,3 @@
-"""Fixtures of the tests of logged data."""
-
 import json
 import os
 

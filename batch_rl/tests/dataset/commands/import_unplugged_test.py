@@ -1,5 +1,3 @@
-"""Tests for `import` of RL Unplugged's files."""
-
 import os
 import pathlib
 import re

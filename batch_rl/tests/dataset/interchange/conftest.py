@@ -1,5 +1,3 @@
-"""Shards for the import tests."""
-
 import pytest
 
 from batch_rl.tests import ring_logs, shards

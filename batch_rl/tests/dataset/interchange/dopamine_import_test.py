@@ -1,5 +1,3 @@
-"""Tests for imported shards: manifests and resumption."""
-
 import json
 import os
 import shutil

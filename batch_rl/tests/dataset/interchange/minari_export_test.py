@@ -1,5 +1,3 @@
-"""Tests for exported Minari datasets, read by Minari."""
-
 import sys
 
 import numpy as np

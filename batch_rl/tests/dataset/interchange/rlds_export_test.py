@@ -1,5 +1,3 @@
-"""Tests for exported RLDS datasets, read by TFDS and imported again."""
-
 import os
 import sys
 

@@ -1,5 +1,3 @@
-"""Tests for imported TFDS datasets: their files become the shards of a store."""
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""Tests that shards are found in the common layouts, and that runs are not mixed."""
-
 import json
 import shutil
 

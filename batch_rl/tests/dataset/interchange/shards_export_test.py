@@ -1,5 +1,3 @@
-"""Tests for exported shards: the same transitions, in the dataset's own format."""
-
 import json
 import tempfile
 

@@ -1,5 +1,3 @@
-"""The store of a run that no test changes."""
-
 import pytest
 
 from batch_rl.tests import known_runs

@@ -1,5 +1,3 @@
-"""The log of an online run resumes exactly from any checkpoint."""
-
 import contextlib
 import hashlib
 import itertools

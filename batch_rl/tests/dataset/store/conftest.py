@@ -1,5 +1,3 @@
-"""Fixtures of the store's tests."""
-
 import concurrent.futures
 
 import pytest

@@ -1,5 +1,3 @@
-"""A store has the rows of its shards, in time order."""
-
 import os
 import pickle
 import shutil

@@ -1,5 +1,3 @@
-"""Helpers of the tests of stores."""
-
 import builtins
 import os
 import shutil
