@@ -105,8 +105,6 @@ def test_a_buffer_reloads_and_lets_its_counts_be_assigned(data_dir):
 
 
 class Fork(FixedReplayBuffer):
-  """Loads memories by itself."""
-
   def _load_replay_buffers(self, num_buffers=None):
     if self._loaded_buffers:
       return
@@ -278,11 +276,10 @@ class OldNetwork(tf.keras.Model):
       return atari_lib.RainbowNetworkType(
         tf.reduce_mean(values, axis=2), values, tf.zeros_like(values)
       )
-    return atari_helpers.MultiHeadNetworkType(
-      *atari_helpers.combine_q_functions(
-        values, self._strategy, **self._options
-      )
+    combined = atari_helpers.combine_q_functions(
+      values, self._strategy, **self._options
     )
+    return atari_helpers.MultiHeadNetworkType(*combined)
 
 
 def build(name, log_dir, **kwargs):

@@ -29,14 +29,8 @@ def make_episodes(lengths, seed=0):
     episode = []
     for step in range(length):
       frame = frame % 250 + 1
-      episode.append(
-        Row(
-          frame,
-          action=int(random.integers(1, 4)),
-          reward=float(random.integers(-1, 2)),
-          terminal=int(step == length - 1),
-        )
-      )
+      action, reward = int(random.integers(1, 4)), float(random.integers(-1, 2))
+      episode.append(Row(frame, action, reward, int(step == length - 1)))
     episodes.append(episode)
   return episodes
 

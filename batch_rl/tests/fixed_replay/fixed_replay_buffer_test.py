@@ -167,14 +167,9 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 5, capacity=50)
   run_files.flip_a_bit(tmp_path / shard_files.file_name('observation', 1))
+  ways = {'skip_damaged': True, 'subset': 'first_transitions(80)'}
   descriptions = [
-    load(
-      tmp_path,
-      None,
-      skip_damaged=True,
-      num_buffers=number,
-      subset='first_transitions(80)',
-    ).describe()
+    load(tmp_path, None, num_buffers=number, **ways).describe()
     for number in (None, 1)
   ]
   assert descriptions[0] == descriptions[1]

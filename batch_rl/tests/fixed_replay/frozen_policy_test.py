@@ -53,8 +53,7 @@ class Sampling(dqn_agent.FixedReplayDQNAgent):
 
 
 def test_the_probabilities_of_a_policy_that_samples(make_agent):
-  agent = make_agent(policy=policies.Softmax(0.5))
-  outputs, draws = outputs_of(agent)
+  outputs, draws = outputs_of(make_agent(policy=policies.Softmax(0.5)))
   expected = scipy.special.softmax(outputs.q_values / 0.5, axis=1)
   assert not draws
   np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-5)

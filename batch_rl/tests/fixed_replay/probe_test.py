@@ -113,8 +113,6 @@ def test_a_resumed_run_has_the_same_transitions(make_agent):
 
 
 class Loss(OfflineDQN):
-  """Has a loss of its own."""
-
   def loss(self, batch):
     q_values = self.online(batch.state).q_values
     self.log_scalar('Highest', tf.reduce_max(q_values, axis=1))
@@ -157,8 +155,7 @@ class Hidden(tf.keras.Model):
 def test_what_an_agent_does_not_have_is_left_out(
   make_agent, arguments, expected
 ):
-  agent = make_agent(**arguments)
-  found = probe.Probe(agent, 1).measure()
+  found = probe.Probe(make_agent(**arguments), 1).measure()
   assert found.keys() == expected
   assert np.isfinite([*found.values()]).all()
 

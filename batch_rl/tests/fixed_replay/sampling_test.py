@@ -1,6 +1,7 @@
 """Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
+import itertools
 
 import gin
 import numpy as np
@@ -75,15 +76,9 @@ def test_python_exits_while_a_graph_waits_for_batches(data_dir, run_code):
 def test_a_feed_has_further_columns(data_dir, ways, prefetch):
   names = 'return_to_go', 'timestep', 'weight', 'trajectory_return', 'steps'
   names += ('discount_after_log',)
+  ways = {'batch_size': 8, 'columns': names, 'prefetch': prefetch, **ways}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      *(data_dir, None, (2, 2), 4),
-      batch_size=8,
-      seed=3,
-      columns=names,
-      prefetch=prefetch,
-      **ways,
-    )
+    replay = Wrapped(data_dir, None, (2, 2), 4, seed=3, **ways)
     sampler = replay.memory.sampler
     store, chosen = sampler.store, sampler.trajectories
     returns = chosen.returns - chosen.returns.min()
@@ -154,11 +149,8 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
   text = 'random_trajectories(0.5)'
   in_memory = load(data_dir, subset=text)
   expected, hashes = in_memory.describe(), in_memory.file_hashes()
-  assert sorted(hashes) == sorted(
-    shard_files.file_name(name, suffix)
-    for name in shard_files.FILES
-    for suffix in range(5)
-  )
+  every = itertools.product(shard_files.FILES, range(5))
+  assert hashes.keys() == {shard_files.file_name(*file) for file in every}
   assert expected['subset'] == text and expected['trajectories'] == 3
   store.convert(data_dir, str(tmp_path / 'store'))
   cache = str(tmp_path / 'cache')

@@ -164,11 +164,9 @@ def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
   from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
 
   for k, last_step in enumerate(('transition', 'observation')):
+    episodes = unplugged_files.random_episodes(30, 20, seed=k)
     unplugged_files.write_file(
-      pong / NAMES[k],
-      unplugged_files.random_episodes(30, 20, seed=k),
-      k,
-      last_step=last_step,
+      pong / NAMES[k], episodes, k, last_step=last_step
     )
   code, _, err = run(web.url, *FLAGS, '--jobs=1')
   assert code == 2 and is_one_line(err) and 'to go on as before' in err

@@ -39,13 +39,10 @@ def raw_episode(episode, terminated=True, number=0, checkpoint=0):
   }
 
 
-def build(
-  directory,
-  splits,
-  features=None,
-  name='rlu_atari_checkpoints_ordered',
-  config='Pong_run_3',
-):
+NAME = 'rlu_atari_checkpoints_ordered'
+
+
+def build(directory, splits, features=None, name=NAME, config='Pong_run_3'):
   """Writes splits, `{name: [episode, ...]}`; returns the version's directory."""
   builder = tfds.dataset_builders.store_as_tfds_dataset(
     name,
@@ -90,11 +87,11 @@ def test_checkpoints_become_one_run_in_order(tmp_path, run):
   assert manifest['agent'] == 'dqn'
   assert manifest['environment']['game'] == 'Pong'
   about = manifest['source']
-  assert about['name'] == 'rlu_atari_checkpoints_ordered/Pong_run_3/1.1.0'
+  assert about['name'] == f'{NAME}/Pong_run_3/1.1.0'
   assert about['directory'] == str(source) and about['run'] == '3'
-  name = 'rlu_atari_checkpoints_ordered-checkpoint_{}.tfrecord-00000-of-00001'
   assert [[*entry['files']] for entry in manifest['shards']] == [
-    [name.format(checkpoint)] for checkpoint in ('02', '09', '10')
+    [f'{NAME}-checkpoint_{checkpoint}.tfrecord-00000-of-00001']
+    for checkpoint in ('02', '09', '10')
   ]
   # Returns before clipping are unknown.
   assert 'unclipped_return' not in manifest['episodes']

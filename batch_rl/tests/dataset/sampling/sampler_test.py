@@ -38,15 +38,9 @@ def drawn_transitions(sampler, rows):
     assert steps == sampler.update_horizon or terminal
     following = next_state[i].tolist(), int(batch.next_action[i])
     assert following[0] == frames[i, steps : steps + size].tolist()
-    found.append(
-      known_runs.Transition(
-        state[i].tolist(),
-        int(batch.action[i]),
-        float(batch.reward[i]),
-        terminal,
-        *((None, None) if terminal else following),
-      )
-    )
+    values = int(batch.action[i]), float(batch.reward[i]), terminal
+    after = (None, None) if terminal else following
+    found.append(known_runs.Transition(state[i].tolist(), *values, *after))
   return found
 
 
@@ -227,8 +221,7 @@ def test_batches_depend_on_seed_and_number_only(opened):
     known_runs.assert_same(batch, expected[number])
   shared.reseed(4)
   assert shared.next_number() == 0
-  other = shared.draw(0, 16).tolist()
-  assert other != expected[0].rows.tolist()
+  assert shared.draw(0, 16).tolist() != expected[0].rows.tolist()
   shared.reseed(3)
   known_runs.assert_same(shared.batch(0, 16), expected[0])
   shared.reseed(None)

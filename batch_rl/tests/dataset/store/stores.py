@@ -18,11 +18,10 @@ def rows_in(opened):
   frames = opened.frames(np.arange(opened.rows))
   assert (frames == frames[:, :1, :1]).all()
   terminal = np.isin(np.arange(opened.rows), opened.ends)
+  columns = frames[:, 0, 0], opened.action, opened.reward, terminal
   return [
     shards.Row(int(f), int(a), float(r), int(t))
-    for f, a, r, t in zip(
-      frames[:, 0, 0], opened.action, opened.reward, terminal, strict=True
-    )
+    for f, a, r, t in zip(*columns, strict=True)
   ]
 
 

@@ -121,12 +121,9 @@ def write_run(folder, run=1, checkpoints=(0,), first_checkpoint=0, **options):
   """
   folder = pathlib.Path(folder)
   count = file_names.count_of(folder.name)
-  return [
-    write_file(
-      folder / file_names.format(run, k, count),
-      random_episodes(30, 20, 25, seed=100 * run + k),
-      first_checkpoint + k,
-      **options,
-    )
-    for k in checkpoints
-  ]
+  paths = []
+  for k in checkpoints:
+    path = folder / file_names.format(run, k, count)
+    episodes = random_episodes(30, 20, 25, seed=100 * run + k)
+    paths.append(write_file(path, episodes, first_checkpoint + k, **options))
+  return paths
