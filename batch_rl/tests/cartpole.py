@@ -47,14 +47,11 @@ def small_layers(units=32):
 def write_log(directory):
   """Logs six episodes of random observations in two shards."""
   random = np.random.default_rng(0)
-  log = replay_log.ReplayLog(
-    str(directory), (4, 1), np.float64, shard_capacity=50, stack_size=1
-  )
-  for length in (12, 9, 20, 15, 17, 10):
-    for step in range(length):
-      observation = random.uniform(-1, 1, (4, 1))
-      log.add(observation, step % NUM_ACTIONS, 1.0, step == length - 1)
-  log.close()
+  with replay_log.ReplayLog(directory, (4, 1), np.float64, 50, 1) as log:
+    for length in (12, 9, 20, 15, 17, 10):
+      for step in range(length):
+        observation = random.uniform(-1, 1, (4, 1))
+        log.add(observation, step % NUM_ACTIONS, 1.0, step == length - 1)
 
 
 read_log = shards.read_columns

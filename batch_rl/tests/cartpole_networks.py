@@ -23,9 +23,6 @@ class CartpoleQuantileNetwork(networks.Quantile, gym_lib.CartpoleDQNNetwork):
 class CartpoleMultiNetworkQNetwork(networks.MultiNetworkQNetwork):
   """Several of CartPole's networks."""
 
-  def __init__(
-    self, num_actions: int, num_networks: int, name: str | None = None
-  ):
-    """Creates the networks; see `MultiNetworkQNetwork` for the arguments."""
+  def __init__(self, num_actions, num_networks, name=None):
     network = gym_lib.CartpoleDQNNetwork
     super().__init__(num_actions, num_networks, network, name)

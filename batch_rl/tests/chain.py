@@ -68,17 +68,16 @@ class TableNetwork(tf.keras.Model):
 def write_log(directory, episodes=200):
   """Logs episodes of a random policy that mostly goes on."""
   random, environment = np.random.default_rng(0), Chain()
-  log = replay_log.ReplayLog(
-    str(directory), (STATES, 1), np.float64, 10_000, stack_size=1
-  )
-  for _ in range(episodes):
-    observation = environment.reset()
-    while not environment.game_over:
-      action = int(random.random() < 0.7)
-      following, reward, terminal, _ = environment.step(action)
-      log.add(observation, action, reward, terminal)
-      observation = following
-  log.close()
+  with replay_log.ReplayLog(
+    directory, (STATES, 1), np.float64, 10_000, 1
+  ) as log:
+    for _ in range(episodes):
+      observation = environment.reset()
+      while not environment.game_over:
+        action = int(random.random() < 0.7)
+        following, reward, terminal, _ = environment.step(action)
+        log.add(observation, action, reward, terminal)
+        observation = following
 
 
 def value(actions):

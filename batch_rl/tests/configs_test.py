@@ -15,7 +15,7 @@ from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import command_line
-from batch_rl.tests import shards
+from batch_rl.tests import learning_test, shards
 from batch_rl.tests.shipped_agents import OFFLINE, ONLINE
 
 LEARNER = {
@@ -75,13 +75,9 @@ def make_runner(program, name, base_dir, data_dir=None, bindings=()):
   """Makes the runner as the program does from its flags."""
   command_line.load_gin([config_file(program, name)], bindings)
   if program == 'fixed_replay':
-    create_agent = functools.partial(
-      offline.create_offline_agent, replay_data_dir=data_dir
-    )
+    create_agent = learning_test.offline_creator(data_dir)
     return offline.FixedReplayRunner(str(base_dir), create_agent)
-  create_agent = functools.partial(
-    online.create_online_agent, replay_log_dir=str(base_dir / 'data')
-  )
+  create_agent = learning_test.online_creator(base_dir / 'data')
   return online.LoggedRunner(str(base_dir), create_agent)
 
 

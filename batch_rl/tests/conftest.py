@@ -1,8 +1,7 @@
-"""Set-up of every test."""
-
 import gc
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -66,16 +65,10 @@ def _clean_up():
 @pytest.fixture
 def gate(monkeypatch):
   """A semaphore that lets one shard be packed for each `release`."""
-  from batch_rl.dataset.store import shard_packing
+  from batch_rl.tests.dataset.store import stores
 
   semaphore, before = threading.Semaphore(0), set(threading.enumerate())
-  original = shard_packing.pack
-
-  def pack(*args, **kwargs):
-    semaphore.acquire()
-    return original(*args, **kwargs)
-
-  monkeypatch.setattr(shard_packing, 'pack', pack)
+  stores.before_packing(monkeypatch, lambda suffix: semaphore.acquire())
   yield semaphore
   # Otherwise threads would wait forever, or pass the gate of another test. One that is
   # only about to start cannot be joined.
@@ -83,6 +76,16 @@ def gate(monkeypatch):
   deadline = time.monotonic() + 60
   while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.01)
+
+
+@pytest.fixture
+def packings(monkeypatch):
+  """The numbers of the shards that were packed, in order."""
+  from batch_rl.tests.dataset.store import stores
+
+  numbers = []
+  stores.before_packing(monkeypatch, numbers.append)
+  return numbers
 
 
 @pytest.fixture
@@ -95,6 +98,15 @@ def evaluate():
       return sess.run(tensors)
 
   return run
+
+
+@pytest.fixture(scope='session')
+def known_run(tmp_path_factory):
+  """A run of five shards, which no test changes."""
+  from batch_rl.tests import known_runs
+
+  directory = tmp_path_factory.mktemp('known')
+  return known_runs.write_run(directory, known_runs.LENGTHS, 50)
 
 
 @pytest.fixture(scope='session')
@@ -162,6 +174,19 @@ def synced(monkeypatch):
 
   monkeypatch.setattr(os, 'fsync', fsync)
   return names
+
+
+@pytest.fixture
+def run_code():
+  """Returns a function that runs code in a process of its own; it succeeds."""
+
+  def run(code, *arguments):
+    line = [sys.executable, '-c', code, *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
+
+  return run
 
 
 @pytest.fixture

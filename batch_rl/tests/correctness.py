@@ -364,11 +364,8 @@ def run_agent(case):
 def transcribe(case, first, batches=BATCHES, synchronise=False):
   """Computes the updates by the papers' equations alone, in float64.
 
-  Args:
-    case: Case, or a wrong one.
-    first: First weights of each network and the target copy.
-    batches: A batch for each update.
-    synchronise: Whether to copy weights to the target network after each update.
+  `first` has the first weights of each network and the target copy, to which weights
+  may be copied after each update.
   """
   weights = {
     n: [a.astype(np.float64) for a in some] for n, some in first.items()

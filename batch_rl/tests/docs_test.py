@@ -1,5 +1,3 @@
-"""The documentation's code blocks, commands and links."""
-
 import argparse
 import importlib
 import pathlib

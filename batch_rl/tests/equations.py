@@ -88,14 +88,10 @@ STATE_BOUNDS = np.array([2.4, 5.0, math.pi / 12, 2 * math.pi])
 
 
 def forward(arrays, states):
-  """Applies three dense layers, with a ReLU after each but the last.
+  """Returns the outputs of three dense layers, with a ReLU after each but the last.
 
-  Args:
-    arrays: Kernel (inputs, outputs), bias (outputs,), kernel, ...; six are used.
-    states: States, (B, 4); they are scaled from their bounds to [-1, 1].
-
-  Returns:
-    The outputs of each layer, (B, width).
+  `arrays` are kernel (inputs, outputs), bias (outputs,), kernel, ...; states, (B, 4),
+  are scaled from their bounds to [-1, 1].
   """
   x = states.reshape(len(states), 4) / STATE_BOUNDS
   torso = np.maximum(x @ arrays[0] + arrays[1], 0)
@@ -315,13 +311,7 @@ def softmax(logits):
 def project(atoms, probabilities, support):
   """Bellemare et al., Algorithm 1: mass is shared between the two neighbours.
 
-  Args:
-    atoms: Positions of the mass, (N,).
-    probabilities: Mass at each atom, (N,).
-    support: Ascending, evenly spaced positions to move the mass to, (N,).
-
-  Returns:
-    The mass at each point of `support`, (N,).
+  Returns the mass at the ascending, evenly spaced positions `support`, all (N,).
   """
   v_min, v_max = support[0], support[-1]
   spacing = (v_max - v_min) / (len(support) - 1)

@@ -30,8 +30,7 @@ def test_losses_by_hand():
   }
   networks = types.SimpleNamespace(q=lambda name, *_: outputs[name])
   batch = equations.Minibatch(None, None, [1, 0], [1.0, 0.5], [0, 1], 0.5)
-  loss = equations.dqn(networks, batch, 2)
-  assert loss == pytest.approx((1.0 + 0.02) / 2)
+  assert equations.dqn(networks, batch, 2) == pytest.approx((1.0 + 0.02) / 2)
   # tau = 1/4 and 3/4, u = 2 and -1, so the weights are 1/4 and |3/4 - 1|.
   loss = equations.quantile_regression(np.array([0.0, 3.0]), [2.0])
   assert loss == pytest.approx(0.25 * 1.5 + 0.25 * 0.5)

@@ -37,8 +37,6 @@ import dopamine.replay_memory.prioritized_replay_buffer
 
 
 class File(NamedTuple):
-  """A file of 2020."""
-
   program: str  # 'offline' or 'online'
   flag: str  # value of --agent_name in 2020
   agent: str  # class whose parameters it binds

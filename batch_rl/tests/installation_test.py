@@ -1,5 +1,3 @@
-"""An installed package is complete."""
-
 import ast
 import importlib.metadata
 import os
@@ -30,13 +28,8 @@ def test_an_sdist_is_a_clone_and_its_wheel_the_package(tmp_path):
   with tarfile.open(sdist) as packed:
     names = {name.partition('/')[2] for name in packed.getnames()}
   assert set(tracked.split('\0')) <= names
-  subprocess.run(
-    [
-      *(sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps'),
-      *('--wheel-dir', str(tmp_path), str(sdist)),
-    ],
-    check=True,
-  )
+  line = sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps'
+  subprocess.run([*line, '--wheel-dir', str(tmp_path), str(sdist)], check=True)
   (wheel,) = tmp_path.glob('*.whl')
   packed = zipfile.ZipFile(wheel)
   names = {name for name in packed.namelist() if name.startswith('batch_rl/')}
@@ -58,11 +51,9 @@ from batch_rl.runs import gin_files
 gin_files.apply(gin_files.read(['mine.gin'], []))
 print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
 """
+  environment = {**os.environ, 'PYTHONPATH': str(tmp_path / 'site')}
   printed = subprocess.check_output(
-    [sys.executable, '-c', code],
-    cwd=tmp_path,
-    env={**os.environ, 'PYTHONPATH': str(tmp_path / 'site')},
-    text=True,
+    [sys.executable, '-c', code], cwd=tmp_path, env=environment, text=True
   )
   file = tmp_path / 'site/batch_rl/runs/gin_files.py'
   assert printed.split() == [str(file), '1000']

@@ -53,22 +53,18 @@ def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
   logs = pathlib.Path(directory) / 'replay_logs'
   metadata = {'agent': 'dqn', 'seed': 7, 'environment': ENVIRONMENT, **metadata}
   shape = episodes[0][0].shape[1:]
-  log = replay_log.ReplayLog(
-    str(logs), shape, np.uint8, capacity, metadata=metadata
-  )
-  for i, (observation, action, reward) in enumerate(episodes):
-    kind = (kinds or {}).get(i)
-    for j in range(len(action)):
-      last = j == len(action) - 1
-      log.add(
-        observation[j],
-        action[j],
-        reward[j],
-        last and kind not in ('truncated', 'open'),
-        truncated=last and kind == 'truncated',
-        padded=kind != 'late',
-      )
-  log.close()
+  arguments = logs, shape, np.uint8, capacity
+  with replay_log.ReplayLog(*arguments, metadata=metadata) as log:
+    for i, episode in enumerate(episodes):
+      kind = (kinds or {}).get(i)
+      for j, row in enumerate(zip(*episode, strict=True), 1):
+        last = j == len(episode[1])
+        log.add(
+          *row,
+          last and kind not in ('truncated', 'open'),
+          truncated=last and kind == 'truncated',
+          padded=kind != 'late',
+        )
   return logs
 
 
@@ -76,11 +72,6 @@ def transitions(data_dir, stack_size=4, horizon=1):
   """Reads all transitions of a run by column, e.g. `state` and `next_state`."""
   run = store.Store(str(data_dir))
   run.wait()
-  return transitions_of(run, stack_size, horizon)
-
-
-def transitions_of(run, stack_size=4, horizon=1):
-  """Reads all transitions of a packed store; see `transitions`."""
   draw = sampler.Sampler(run, stack_size, horizon, gamma=0.5)
   batch = draw.gather(draw.valid_rows())
   after = batch.steps[:, None] + np.arange(stack_size)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs, shards
 
+LENGTHS = [30, 25, 40, 11, 60, 33]  # of six episodes
+
 
 def open_store(data_dir, **kwargs):
   opened = store.Store(str(data_dir), **kwargs)

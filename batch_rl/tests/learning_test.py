@@ -97,6 +97,20 @@ def offline_dqn(*bindings):
   )
 
 
+def offline_creator(data_dir):
+  """Returns the function by which a runner creates agents on shards."""
+  return functools.partial(
+    offline.create_offline_agent, replay_data_dir=str(data_dir)
+  )
+
+
+def online_creator(log_dir, **kwargs):
+  """Returns the function by which a runner creates agents that log."""
+  return functools.partial(
+    online.create_online_agent, replay_log_dir=str(log_dir), **kwargs
+  )
+
+
 def run_gin(runner_class, create_agent, base_dir, text):
   """Runs all iterations with gin bindings; returns the runner."""
   gin.clear_config()
@@ -123,17 +137,13 @@ def run(runner_class, create_agent, base_dir, templates, agent, name=None):
 
 def log_online(run_dir, *args):
   """Logs to `run_dir / 'replay_logs'`; see `run`."""
-  create_agent = functools.partial(
-    online.create_online_agent, replay_log_dir=str(run_dir)
-  )
+  create_agent = online_creator(run_dir)
   return run(online.LoggedRunner, create_agent, run_dir / 'online', *args)
 
 
 def learn_offline(name, run_dir, base_dir):
   """Trains on a run; returns the mean return of the last evaluation."""
-  create_agent = functools.partial(
-    offline.create_offline_agent, replay_data_dir=str(run_dir / 'replay_logs')
-  )
+  create_agent = offline_creator(run_dir / 'replay_logs')
   templates = LEARNER, NETWORKS[name], OFFLINE
   agent = offline_agents.REGISTRY.find(name).__name__
   runner = offline.FixedReplayRunner
@@ -179,5 +189,4 @@ def test_learns_online(tmp_path):
   name = 'dqn'
   templates = LEARNER, NETWORKS[name], ONLINE
   agent = online_agents.REGISTRY.find(name).__name__
-  found = log_online(tmp_path, templates, agent, name)
-  assert found > LEARNT
+  assert log_online(tmp_path, templates, agent, name) > LEARNT

@@ -1,5 +1,3 @@
-"""The command `batch-rl` runs the programs of the package."""
-
 import importlib.util
 import os
 import runpy

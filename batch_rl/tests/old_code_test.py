@@ -105,8 +105,6 @@ def test_a_buffer_reloads_and_lets_its_counts_be_assigned(data_dir):
 
 
 class Fork(FixedReplayBuffer):
-  """Loads memories by itself."""
-
   def _load_replay_buffers(self, num_buffers=None):
     if self._loaded_buffers:
       return
@@ -251,8 +249,7 @@ def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):
       with pytest.raises(ValueError, match=f'{unfit}.* transform_matrix'):
         network(3, 2, transform_strategy=unfit)(state)
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
-  matrix = atari_helpers.random_stochastic_matrix(3, num_cols=4)
-  assert matrix.shape == (3, 4)
+  assert atari_helpers.random_stochastic_matrix(3, num_cols=4).shape == (3, 4)
 
   values = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
   combined = atari_helpers.combine_q_functions(tf.constant(values), 'IDENTITY')
@@ -279,11 +276,10 @@ class OldNetwork(tf.keras.Model):
       return atari_lib.RainbowNetworkType(
         tf.reduce_mean(values, axis=2), values, tf.zeros_like(values)
       )
-    return atari_helpers.MultiHeadNetworkType(
-      *atari_helpers.combine_q_functions(
-        values, self._strategy, **self._options
-      )
+    combined = atari_helpers.combine_q_functions(
+      values, self._strategy, **self._options
     )
+    return atari_helpers.MultiHeadNetworkType(*combined)
 
 
 def build(name, log_dir, **kwargs):
@@ -349,9 +345,7 @@ def test_own_data_is_written_as_in_2020(tmp_path):
   buffer = buffer_class(
     directory, observation_shape=(2, 2), stack_size=4, batch_size=8
   )
-  for episode in episodes:
-    for row in episode:
-      shards.add_row(buffer, row)
+  shards.add_rows(buffer, sum(episodes, []))
   assert buffer.sample_transition_batch()[0].shape == (8, 2, 2, 4)
   buffer.log_final_buffer()
   assert shard_files.list_suffixes(str(directory)) == [0, 1, 2]

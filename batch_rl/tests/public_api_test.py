@@ -51,9 +51,8 @@ def test_signatures_have_types_and_were_reviewed(tmp_path):
   for path, value in exports.items():
     for node in [definition(value), *members(value, exports.values())]:
       head = re.match(r'(?s)(@.*?\n)*.*?(\n|$)', ast.unparse(node))[0]
-      head = ' '.join(head.split()).replace(
-        'lambda :', 'lambda:'
-      )  # Python 3.10
+      # As Python 3.11 writes it.
+      head = ' '.join(head.split()).replace('lambda :', 'lambda:')
       lines.append(f'{path}: {head.removesuffix(":")}\n')
       args = getattr(node, 'args', ast.arguments([], [], kwonlyargs=[]))
       every = *args.args, *args.kwonlyargs, args.vararg, args.kwarg
@@ -68,15 +67,11 @@ def test_the_reference_shows_these_names_and_users_import_no_others():
   root, imported = docs_test.ROOT, set()
   pages = ''.join(p.read_text() for p in root.glob('docs/reference/*.md'))
   assert sorted(re.findall(r'^::: (\S+)', pages, re.M)) == sorted(exported())
-  for page in (
-    root / 'README.md',
-    *docs_test.PAGES,
-    *root.glob('examples/*/*.py'),
-  ):
+  examples = root.glob('examples/*/*.py')
+  for page in (root / 'README.md', *docs_test.PAGES, *examples):
     text = page.read_text()
-    for top, names in re.findall(
-      r'^from (batch_rl\S*) import (.+)', text, re.M
-    ):
+    found = re.findall(r'^from (batch_rl\S*) import (.+)', text, re.M)
+    for top, names in found:
       imported |= {f'{top}.{name.split()[0]}' for name in names.split(', ')}
     imported |= {*re.findall(r'^import (batch_rl\S*)', text, re.M)}
   assert imported <= {*exported(), *TOPS}

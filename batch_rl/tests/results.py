@@ -25,8 +25,7 @@ def scalars(base_dir) -> dict:
   for path in sorted(pathlib.Path(base_dir).glob('events.*')):
     for event in tf.compat.v1.train.summary_iterator(str(path)):
       for value in event.summary.value:
-        steps = found.setdefault(value.tag, {})
-        steps[event.step] = value.simple_value
+        found.setdefault(value.tag, {})[event.step] = value.simple_value
   return found
 
 

@@ -4,6 +4,7 @@ Unlike our logger (`shards.write_run`), it leaves stale rows of the ring's previ
 lap in the final shard.
 """
 
+import dataclasses
 import gzip
 import os
 
@@ -39,16 +40,10 @@ def write_run(directory, rows, capacity):
   ring = [shards.Row(0, 0, 0.0, 0)] * capacity
 
   def dump(suffix, add_count):
-    frames = np.array([row.frame for row in ring], np.uint8)
-    write_shard(
-      str(directory),
-      suffix,
-      add_count,
-      np.broadcast_to(frames[:, None, None], (capacity, 2, 2)),
-      [row.action for row in ring],
-      [row.reward for row in ring],
-      [row.terminal for row in ring],
-    )
+    frames, *columns = zip(*map(dataclasses.astuple, ring), strict=True)
+    frames = np.array(frames, np.uint8)[:, None, None]
+    observation = np.broadcast_to(frames, (capacity, 2, 2))
+    write_shard(str(directory), suffix, add_count, observation, *columns)
 
   shard_of, suffix = [], 0
   for count, row in enumerate(rows, 1):

@@ -29,14 +29,8 @@ def make_episodes(lengths, seed=0):
     episode = []
     for step in range(length):
       frame = frame % 250 + 1
-      episode.append(
-        Row(
-          frame,
-          action=int(random.integers(1, 4)),
-          reward=float(random.integers(-1, 2)),
-          terminal=int(step == length - 1),
-        )
-      )
+      action, reward = int(random.integers(1, 4)), float(random.integers(-1, 2))
+      episode.append(Row(frame, action, reward, int(step == length - 1)))
     episodes.append(episode)
   return episodes
 
@@ -61,14 +55,16 @@ def add_row(log_or_buffer, row):
   )
 
 
+def add_rows(log_or_buffer, rows):
+  for row in rows:
+    add_row(log_or_buffer, row)
+
+
 def write_run(directory, lengths, capacity, stack_size=4, **metadata):
   """Logs episodes and returns the rows expected on disk, in time order."""
   episodes = make_episodes(lengths)
-  log = make_log(directory, capacity, stack_size, **metadata)
-  for episode in episodes:
-    for row in episode:
-      add_row(log, row)
-  log.close()
+  with make_log(directory, capacity, stack_size, **metadata) as log:
+    add_rows(log, sum(episodes, []))
   return with_padding(episodes, stack_size)
 
 

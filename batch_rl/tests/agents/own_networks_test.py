@@ -44,8 +44,7 @@ def test_the_target_is_a_copy_of_the_online_network(make_agent):
   list(agent.train_steps(5))
   online = weights(agent, agent.online_convnet)
   list(agent.train_steps(1))  # synchronised at step 5
-  copy = weights(agent, agent.target_convnet)
-  np.testing.assert_array_equal(online, copy)
+  np.testing.assert_array_equal(online, weights(agent, agent.target_convnet))
   list(agent.train_steps(4))
   assert np.any(online != weights(agent, agent.online_convnet))
 
@@ -75,8 +74,6 @@ class Noisy(Network):
 
 
 class Counting(OfflineDQN):
-  """Counts the synchronisations."""
-
   def _build_networks(self):
     super()._build_networks()
     self.count = tf.Variable(0, trainable=False)

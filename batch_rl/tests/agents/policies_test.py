@@ -1,4 +1,4 @@
-"""Actions of a state depend on the state and its seed, not on other states."""
+"""Policies of a user that are no function of the outputs and the seed are refused."""
 
 import collections
 
@@ -9,12 +9,10 @@ import tensorflow as tf
 from batch_rl.agents import policies
 
 Outputs = collections.namedtuple('Outputs', 'q_values')
-LOGITS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-SEEDS = np.random.default_rng(1).integers(2**31, size=(6, 2))
 
 
-def greedy(outputs, seed):
-  return tf.argmax(outputs.q_values, axis=1)
+def greedy(q_values):
+  return tf.argmax(q_values, axis=1)
 
 
 @pytest.fixture(autouse=True)
@@ -27,55 +25,45 @@ class MyAgent:
   eval_mode, training_steps = False, 0
 
 
-def choose(function, logits, seeds):
-  """Returns actions by a function or the class of an agent, and whether they vary."""
-  placeholder = tf.compat.v1.placeholder(tf.float32, (None, 4))
-  outputs = Outputs(placeholder)
+def choose(function):
+  """Builds the choice by a function of Q-values, or by the class of an agent."""
+  outputs = Outputs(tf.compat.v1.placeholder(tf.float32, (None, 4)))
   agent = function() if isinstance(function, type) else MyAgent()
   if agent.__class__ is MyAgent:
-    agent.choose_actions = function
-  choice = policies.ActionChoice(agent, outputs)
-  actions = choice(outputs, tf.constant(seeds))
-  with tf.compat.v1.Session() as session:
-    return session.run(actions, {placeholder: logits}), choice.draws
+    agent.choose_actions = lambda outputs, seed: function(outputs.q_values)
+  policies.ActionChoice(agent, outputs)
 
 
 class ByMode(MyAgent):
   def choose_actions(self, outputs, seed):
-    return greedy(outputs, seed) * int(self.eval_mode)
+    return greedy(outputs.q_values) * int(self.eval_mode)
 
 
 class ByStep(MyAgent):
   def choose_actions(self, outputs, seed):
-    return greedy(outputs, seed) * int(self.training_steps > 4)
+    return greedy(outputs.q_values) * int(self.training_steps > 4)
 
 
-def by_chance(outputs, seed):
+def by_chance(q_values):
   noise = np.random.default_rng().normal(size=4)
-  return tf.argmax(outputs.q_values + np.float32(noise), axis=1)
+  return greedy(q_values + np.float32(noise))
 
 
-def of_another_tensor(outputs, seed):
+def of_another_tensor(q_values):
   with tf.init_scope():
     outer = tf.compat.v1.placeholder(tf.float32, (None, 4))
-  return tf.argmax(outputs.q_values + outer, axis=1)
+  return greedy(q_values + outer)
 
 
 @pytest.mark.parametrize(
   ('function', 'message'),
   [
-    (lambda outputs, seed: outputs.q_values, r'float32.*\(n,\)'),
-    (lambda outputs, seed: greedy(outputs, seed)[0], r'\(n,\)'),
-    (
-      lambda outputs, seed: tf.cast(outputs.q_values, tf.int64),
-      r'int64 \(.*, 4\).*\(n,\)',
-    ),
-    (lambda outputs, seed: tf.zeros(1, tf.int64), r'\(n,\)'),
-    (lambda outputs, seed: None, r'None.*\(n,\)'),
-    (
-      lambda outputs, seed: tf.random.categorical(outputs.q_values, 1)[:, 0],
-      'Multinomial',
-    ),
+    (lambda q: q, r'float32.*\(n,\)'),
+    (lambda q: greedy(q)[0], r'\(n,\)'),
+    (lambda q: tf.cast(q, tf.int64), r'int64 \(.*, 4\).*\(n,\)'),
+    (lambda q: tf.zeros(1, tf.int64), r'\(n,\)'),
+    (lambda q: None, r'None.*\(n,\)'),
+    (lambda q: tf.random.categorical(q, 1)[:, 0], 'Multinomial'),
     (of_another_tensor, 'uses the tensor'),
     (by_chance, 'depends on'),
     (ByMode, 'depends on eval_mode'),
@@ -84,4 +72,4 @@ def of_another_tensor(outputs, seed):
 )
 def test_mistakes_are_refused(function, message):
   with pytest.raises(ValueError, match=f'choose_actions.*{message}'):
-    choose(function, LOGITS, SEEDS)
+    choose(function)

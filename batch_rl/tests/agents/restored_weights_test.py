@@ -1,5 +1,3 @@
-"""Weights of a checkpoint are loaded if they are exactly those of the networks."""
-
 import types
 
 import pytest

@@ -1,5 +1,4 @@
-"""Fixtures of the tests of logged data."""
-
+import json
 import os
 
 import pytest
@@ -15,9 +14,35 @@ def _without_fsync():
     yield
 
 
+class Run:
+  """A function that runs a command; returns its exit code, stdout and stderr."""
+
+  def __init__(self, function):
+    self._function = function
+
+  def __call__(self, *arguments, **options):
+    return self._function(*arguments, **options)
+
+  def output(self, *arguments, code=0, **options):
+    """Returns the stdout of a command that writes nothing to stderr."""
+    found, out, err = self(*arguments, **options)
+    assert found == code and not err, out + err
+    return out
+
+  def document(self, *arguments, **options):
+    """Returns what such a command prints as JSON."""
+    return json.loads(self.output(*arguments, '--json', **options))
+
+  def error(self, *arguments, code=2, **options):
+    """Returns the line of a command that prints an error and nothing else."""
+    found, out, err = self(*arguments, **options)
+    assert found == code and not out and is_one_line(err), out + err
+    return err
+
+
 @pytest.fixture
 def run(capsys):
-  """Runs a command and returns its exit code, stdout and stderr."""
+  """Runs a command of the data tools in this process."""
 
   def run_command(*arguments):
     capsys.readouterr()  # Drops earlier output, e.g. TFDS's progress bar.
@@ -26,7 +51,7 @@ def run(capsys):
     printed = capsys.readouterr()
     return exit_.value.code, printed.out, printed.err
 
-  return run_command
+  return Run(run_command)
 
 
 @pytest.fixture

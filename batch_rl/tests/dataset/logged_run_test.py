@@ -1,5 +1,3 @@
-"""Runs opened by their folders."""
-
 import importlib
 import os
 import sys

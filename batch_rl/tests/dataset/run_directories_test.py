@@ -1,5 +1,3 @@
-"""Runs are found from every level of a dataset."""
-
 import os
 
 import pytest

@@ -1,6 +1,5 @@
 """A run resumes only on the files that it was trained on."""
 
-import functools
 import gzip
 import json
 import shutil
@@ -11,11 +10,12 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.dataset.shards import shard_files
-from batch_rl.dataset.store import shard_packing, store, store_directory
+from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import checkpoints, command_line
 from batch_rl.tests import cartpole, learning_test
+from batch_rl.tests.dataset.store import stores
 from batch_rl.utils import programs
 
 BINDINGS = """
@@ -46,9 +46,7 @@ def make_runner(
   bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
   bindings += [f'FixedReplayRunner.num_iterations = {iterations}']
   command_line.load_gin([], bindings)
-  create_agent = functools.partial(
-    run_experiment.create_offline_agent, replay_data_dir=str(data_dir)
-  )
+  create_agent = learning_test.offline_creator(data_dir)
   with cartpole.small_layers():
     return run_experiment.FixedReplayRunner(
       str(base_dir), create_agent, accept_changes=accept_changes
@@ -133,13 +131,11 @@ def test_unchanged_frames_are_accepted(base_dir, log, tmp_path, has_hashes):
 def second_shard(monkeypatch):
   """An event before which the second shard is not packed; the first is drawn."""
   event = threading.Event()
-  original = shard_packing.pack
 
-  def pack(data_dir, columns, *args, **kwargs):
-    assert columns.suffix == 0 or event.wait(60)
-    return original(data_dir, columns, *args, **kwargs)
+  def wait(suffix):
+    assert suffix == 0 or event.wait(60)
 
-  monkeypatch.setattr(shard_packing, 'pack', pack)
+  stores.before_packing(monkeypatch, wait)
   monkeypatch.setattr(
     fixed_replay_buffer.FixedReplayBuffer,
     '_load_replay_buffers',

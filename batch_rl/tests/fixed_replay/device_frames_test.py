@@ -86,12 +86,8 @@ def make_replay(data_dir, kind='planes', suffix=None, **kwargs):
   shape, dtype = observations.KINDS[kind]
   arguments = str(data_dir), suffix, shape, kwargs.pop('stack_size', 3)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    yield (
-      Wrapped(
-        *arguments, observation_dtype=dtype, batch_size=16, seed=5, **kwargs
-      ),
-      session,
-    )
+    kwargs |= {'observation_dtype': dtype, 'batch_size': 16, 'seed': 5}
+    yield Wrapped(*arguments, **kwargs), session
 
 
 def batches(data_dir, kind, iterations=2, **kwargs):
@@ -228,12 +224,8 @@ def test_operations_on_frames_have_gpu_kernels(logs, kind, ways, monkeypatch):
   with make_replay(logs[kind], kind, **ways) as (replay, session):
     graph = session.graph
     before = set(graph.get_operations())
-    replay.unpack(
-      [
-        tf.compat.v1.placeholder(dtype, shape)
-        for dtype, shape in replay._arrays.types.values()
-      ]
-    )
+    arrays = replay._arrays.types.values()
+    replay.unpack([tf.compat.v1.placeholder(*array) for array in arrays])
     added = [op for op in graph.get_operations() if op not in before]
     loading = 'VarHandleOp', 'AssignVariableOp'
     added += [op for op in before if op.type in loading]

@@ -7,7 +7,7 @@ import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.dataset.store import packer, shard_packing
+from batch_rl.dataset.store import packer
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks import run_files
@@ -76,16 +76,8 @@ def shards_drawn(buffer):
   return sorted(set((buffer.sample_index_batch(500) // 50).tolist()))
 
 
-def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
+def test_shards_are_redrawn_but_packed_once(tmp_path, packings):
   shards.write_run(tmp_path, [30] * 10, capacity=50)
-  packed = []
-  original = shard_packing.pack
-
-  def count(data_dir, columns, *args):
-    packed.append(columns.suffix)
-    return original(data_dir, columns, *args)
-
-  monkeypatch.setattr(shard_packing, 'pack', count)
   buffer = load(tmp_path, None, num_buffers=3)
   seen = set()
   for _ in range(20):
@@ -93,8 +85,7 @@ def test_shards_are_redrawn_but_packed_once(tmp_path, monkeypatch):
     assert shards_drawn(buffer) == [0, 1, 2]  # three concatenated rings
     seen |= set(buffer._backend._suffixes)
     buffer.reload_buffer(num_buffers=3)
-  assert seen == set(range(7)) == set(packed)
-  assert len(packed) == 7
+  assert seen == set(range(7)) and sorted(packings) == [*range(7)]
   buffer.reload_buffer(num_buffers=100)  # more than exist
   assert len(buffer._replay_buffers) == 7
 
@@ -179,14 +170,9 @@ def test_a_wrong_argument_is_named(tmp_path, name, value):
 def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   shards.write_run(tmp_path, [30] * 5, capacity=50)
   run_files.flip_a_bit(tmp_path / shard_files.file_name('observation', 1))
+  ways = {'skip_damaged': True, 'subset': 'first_transitions(80)'}
   descriptions = [
-    load(
-      tmp_path,
-      None,
-      skip_damaged=True,
-      num_buffers=number,
-      subset='first_transitions(80)',
-    ).describe()
+    load(tmp_path, None, num_buffers=number, **ways).describe()
     for number in (None, 1)
   ]
   assert descriptions[0] == descriptions[1]

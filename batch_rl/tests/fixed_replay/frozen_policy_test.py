@@ -53,8 +53,7 @@ class Sampling(dqn_agent.FixedReplayDQNAgent):
 
 
 def test_the_probabilities_of_a_policy_that_samples(make_agent):
-  agent = make_agent(policy=policies.Softmax(0.5))
-  outputs, draws = outputs_of(agent)
+  outputs, draws = outputs_of(make_agent(policy=policies.Softmax(0.5)))
   expected = scipy.special.softmax(outputs.q_values / 0.5, axis=1)
   assert not draws
   np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-5)
@@ -161,8 +160,7 @@ def test_mistakes_are_one_line(run, tmp_path, refusal):
     (['PolicyOfRun.returns = (5, 5)'], 'returns=(5, 5)'),
     (['FixedReplayDQNAgent.observation_dtype = %tf.float32'], 'float64'),
   ):
-    printed = refusal(fit, tmp_path / 'fitted', run, options, *bindings)
-    assert message in printed
+    assert message in refusal(fit, tmp_path / 'fitted', run, options, *bindings)
   cartpole.write_log(tmp_path / 'Pong/1/replay_logs')
   other = {**options, 'replay_dir': str(tmp_path / 'Pong/1')}
   printed = refusal(fit, tmp_path / 'fitted', run, other)

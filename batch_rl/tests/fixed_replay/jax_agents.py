@@ -55,9 +55,6 @@ def dopamines_sample():
     max_capacity=1000,
   )
   for step in range(8):
-    memory.add(
-      elements_lib.TransitionElement(
-        np.full((2, 2), step, np.uint8), 1, 0.5, step == 7, step == 7
-      )
-    )
+    row = np.full((2, 2), step, np.uint8), 1, 0.5, step == 7, step == 7
+    memory.add(elements_lib.TransitionElement(*row))
   return memory.sample(with_sample_metadata=True)

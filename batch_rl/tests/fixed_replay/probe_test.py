@@ -116,8 +116,6 @@ def test_a_resumed_run_has_the_same_transitions(make_agent):
 
 
 class Loss(OfflineDQN):
-  """Has a loss of its own."""
-
   needs = ('state', 'return_to_go')
 
   def loss(self, batch):
@@ -162,8 +160,7 @@ class Hidden(tf.keras.Model):
 def test_what_an_agent_does_not_have_is_left_out(
   make_agent, arguments, expected
 ):
-  agent = make_agent(**arguments)
-  found = probe.Probe(agent, 1).measure()
+  found = probe.Probe(make_agent(**arguments), 1).measure()
   assert found.keys() == expected
   assert np.isfinite([*found.values()]).all()
 
@@ -179,13 +176,10 @@ def test_memories_of_a_subclass_have_no_returns(make_agent, monkeypatch):
 
 def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
   """Of an episode that is truncated after 400 steps, only the first 96 count."""
-  log = replay_log.ReplayLog(
-    str(tmp_path), (4, 1), np.float64, shard_capacity=1000, stack_size=1
-  )
-  for step in range(400):
-    log.add(np.ones((4, 1)), 0, 1.0, False, truncated=step == 399)
-  log.add(np.ones((4, 1)), 0, 7.0, True)
-  log.close()
+  with replay_log.ReplayLog(tmp_path, (4, 1), np.float64, 1000, 1) as log:
+    for step in range(400):
+      log.add(np.ones((4, 1)), 0, 1.0, False, truncated=step == 399)
+    log.add(np.ones((4, 1)), 0, 7.0, True)
   agent = cartpole.build_offline_agent('dqn', tmp_path, gamma=0.985)
   measuring = probe.Probe(agent, 2048)
   rows = measuring._transitions._rows

@@ -1,8 +1,7 @@
 """Batches of a fixed replay: threads, incoming shards and subsets."""
 
 import concurrent.futures
-import subprocess
-import sys
+import itertools
 
 import gin
 import numpy as np
@@ -16,14 +15,11 @@ from batch_rl.tests import known_runs
 
 FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
-LENGTHS = [30, 25, 40, 11, 60, 33]
 
 
-@pytest.fixture(scope='module')
-def data_dir(tmp_path_factory):
-  """A run of five shards."""
-  directory = tmp_path_factory.mktemp('run')
-  return known_runs.write_run(directory, LENGTHS, 50).directory
+@pytest.fixture
+def data_dir(known_run):
+  return known_run.directory
 
 
 def load(data_dir, **kwargs):
@@ -64,16 +60,8 @@ time.sleep(0.1)
 
 
 @pytest.mark.waits
-def test_python_exits_while_a_graph_waits_for_batches(data_dir):
-  done = subprocess.run(
-    [sys.executable, '-c', _EXIT, data_dir],
-    capture_output=True,
-    text=True,
-    timeout=60,
-    check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.split() == ['8'] * 4, done.stderr
+def test_python_exits_while_a_graph_waits_for_batches(data_dir, run_code):
+  assert run_code(_EXIT, data_dir).stdout.split() == ['8'] * 4
 
 
 @pytest.mark.parametrize('prefetch', [0, 8])
@@ -88,15 +76,9 @@ def test_python_exits_while_a_graph_waits_for_batches(data_dir):
 def test_a_feed_has_further_columns(data_dir, ways, prefetch):
   names = 'return_to_go', 'timestep', 'weight', 'trajectory_return', 'steps'
   names += ('discount_after_log',)
+  ways = {'batch_size': 8, 'columns': names, 'prefetch': prefetch, **ways}
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    replay = Wrapped(
-      *(data_dir, None, (2, 2), 4),
-      batch_size=8,
-      seed=3,
-      columns=names,
-      prefetch=prefetch,
-      **ways,
-    )
+    replay = Wrapped(data_dir, None, (2, 2), 4, seed=3, **ways)
     sampler = replay.memory.sampler
     store, chosen = sampler.store, sampler.trajectories
     returns = chosen.returns - chosen.returns.min()
@@ -137,7 +119,7 @@ def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   first = buffer.sample_transition_batch()
   gate.release(3)
   buffer._store.wait()
-  assert num_buffers or buffer.add_count == sum(LENGTHS)
+  assert num_buffers or buffer.add_count == sum(known_runs.LENGTHS)
   buffer.reseed(1)
   known_runs.assert_same(first, buffer.sample_transition_batch())
 
@@ -167,11 +149,8 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
   text = 'random_trajectories(0.5)'
   in_memory = load(data_dir, subset=text)
   expected, hashes = in_memory.describe(), in_memory.file_hashes()
-  assert sorted(hashes) == sorted(
-    shard_files.file_name(name, suffix)
-    for name in shard_files.FILES
-    for suffix in range(5)
-  )
+  every = itertools.product(shard_files.FILES, range(5))
+  assert hashes.keys() == {shard_files.file_name(*file) for file in every}
   assert expected['subset'] == text and expected['trajectories'] == 3
   store.convert(data_dir, str(tmp_path / 'store'))
   cache = str(tmp_path / 'cache')

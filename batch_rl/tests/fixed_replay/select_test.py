@@ -114,8 +114,7 @@ def test_policies_are_ranked_by_the_command_line(
   for out in (tmp_path / 'other', tmp_path / 'out'):
     capsys.readouterr()
     select_here(monkeypatch, folder, ['best'], out=str(out))
-    alone = pd.read_csv(out / 'scores.csv')
-    assert alone.fqe.tolist() == [rows.fqe['best']]
+    assert pd.read_csv(out / 'scores.csv').fqe.tolist() == [rows.fqe['best']]
     assert 'correlation' not in capsys.readouterr().out
   assert set((tmp_path / 'out/fqe').iterdir()) == runs
   left = [t for t in {*threading.enumerate()} - before if 'batches' in t.name]

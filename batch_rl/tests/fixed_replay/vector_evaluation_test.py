@@ -86,11 +86,8 @@ def test_each_environment_plays_whole_episodes_for_its_share(
     while taken < share:
       length = own[min(episode, len(own) - 1)]
       rewards = np.arange(length) + i
-      expected.append(
-        evaluations.Episode(
-          i, length, rewards.sum(), np.clip(rewards, -1, 1).sum()
-        )
-      )
+      returns = rewards.sum(), np.clip(rewards, -1, 1).sum()
+      expected.append(evaluations.Episode(i, length, *returns))
       taken, episode = taken + length, episode + 1
   assert episodes == expected
   # Incomplete episodes are dropped, but their steps are counted.

@@ -64,7 +64,6 @@ def test_counts(scores):
   expected = [(scores > threshold).mean() for threshold in thresholds]
   np.testing.assert_allclose(estimate.value, expected)
   two = np.array([[1.0, 0.0, 3.0], [2.0, 0.5, 1.0]])
-  reference = np.array([1.4, 1.0, 2.0])
-  estimate = aggregates.metrics_of(two, reference)
+  estimate = aggregates.metrics_of(two, np.array([1.4, 1.0, 2.0]))
   assert estimate.value[-1] == 1  # A tie does not count.
   assert estimate.low[-1] == 0 and estimate.high[-1] == 2

@@ -1,5 +1,3 @@
-"""Fixtures of the report's tests."""
-
 import pytest
 
 from batch_rl.report import aggregates, comparison, run_results

@@ -169,8 +169,7 @@ def test_the_page_needs_no_other_file(many_runs):
   answer = re.search(r'class="answer">(.+?)</p>', page)[1]
   assert answer.replace('\N{MINUS SIGN}', '-') in text
   assert 'REM scores highest, ' in answer and ' runs of Pong' in answer
-  headings = re.findall('<h2>(.+?)</h2>', page)
-  *first, methods, notes, _, _, last = headings
+  *first, methods, notes, _, _, last = re.findall('<h2>(.+?)</h2>', page)
   assert first == ['Learning curves', 'Scores', 'Aggregates']
   assert (methods, notes, last) == ('Methods', 'Notes', 'Reference scores')
   assert page.index(answer) < page.index('<h2>')

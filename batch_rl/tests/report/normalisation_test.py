@@ -15,11 +15,9 @@ from benchmarks import minatar_scores, random_scores
 # Scores name the version, so a changed value needs a new one. Tests of single values
 # would repeat these hashes.
 HASHES = {
-  '1': '9071f843caf680bba9a8d110c28c288a2e42305f8bb93b080ea59d6f55e2285b',
   '2': 'bc50b9ded783fe1d17347e2b6d03f5ff12d3fdec8081cadf07a1c080eb4f47ac',
 }
 MINATAR_HASHES = {
-  '1': '0322a2f70043f047a0bad0dc86d73d52df8b1633dfade191b7cf058555056ab3',
   '2': '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690',
 }
 

@@ -1,5 +1,3 @@
-"""Notes on differences between runs."""
-
 import dataclasses
 import re
 

@@ -27,14 +27,10 @@ def test_labels_of_many_methods_do_not_overlap(compare):
     has_bars = name.startswith(('metrics', 'improvement'))
     assert len(plot.legends) == (not has_bars)
     plot.draw_without_rendering()
-    texts = [
-      text.get_window_extent()
-      for ax in plot.axes
-      if ax.get_visible()
-      for text in ax.get_yticklabels()
-      if text.get_text()
-    ]
-    axes = [ax.get_window_extent() for ax in plot.axes if ax.get_visible()]
+    shown = [ax for ax in plot.axes if ax.get_visible()]
+    ticks = [tick for ax in shown for tick in ax.get_yticklabels()]
+    texts = [tick.get_window_extent() for tick in ticks if tick.get_text()]
+    axes = [ax.get_window_extent() for ax in shown]
     for legend in plot.legends:
       box = legend.get_window_extent()
       assert len(legend.get_texts()) >= 15

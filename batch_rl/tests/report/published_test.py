@@ -1,5 +1,3 @@
-"""Published scores beside one's own."""
-
 import math
 
 import pytest

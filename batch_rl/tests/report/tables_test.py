@@ -1,5 +1,3 @@
-"""Cells of tables."""
-
 import re
 
 import numpy as np

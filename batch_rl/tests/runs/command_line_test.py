@@ -241,6 +241,8 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
   content = {'manifest_version': 1, 'environment': {'game': 'Dice'}}
   (logs / 'manifest.json').write_text(json.dumps(content))
   assert games.logged_game(str(logs)) == 'Dice'
+  with pytest.raises(ValueError, match='holds Dice, .*environment_fn to that'):
+    games.check_game(str(logs), 'Pong')
 
 
 SHORT = [

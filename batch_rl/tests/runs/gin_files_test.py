@@ -97,12 +97,8 @@ def test_statements_take_effect_in_their_order(tmp_path):
 )
 def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
   write(tmp_path / 'conf/mine.py', user_code.AGENT)
-  write(
-    tmp_path / 'conf/a.gin',
-    f"include '{PACKAGED}'",
-    imported,
-    'MyAgent.weight = 2',
-  )
+  lines = f"include '{PACKAGED}'", imported, 'MyAgent.weight = 2'
+  write(tmp_path / 'conf/a.gin', *lines)
   path = write(tmp_path / 'b.gin', "include 'conf/a.gin'")
   parse([path], ['MyAgent.gamma = 0.5'])
   assert gin.query_parameter('WrappedFixedReplayBuffer.batch_size') == 32

@@ -120,17 +120,8 @@ def run_in_parts(run_once, stops):
 def offline_run(log_dir):
   """Returns a function `(base_dir, stop_at=None)` that runs a DQN on a new log."""
   cartpole.write_log(log_dir)
-  templates = learning_test.EVERYWHERE, learning_test.LEARNER
-  bindings = ''.join([*templates, learning_test.NETWORKS['dqn'], OFFLINE])
-  bindings = bindings.format(
-    runner='FixedReplayRunner',
-    create_agent='create_offline_agent',
-    name='dqn',
-    agent='FixedReplayDQNAgent',
-  )
-  create_agent = functools.partial(
-    offline.create_offline_agent, replay_data_dir=str(log_dir)
-  )
+  bindings = learning_test.offline_dqn(OFFLINE)
+  create_agent = learning_test.offline_creator(log_dir)
   return functools.partial(run, ReloadingRunner, create_agent, bindings)
 
 
@@ -166,9 +157,7 @@ def test_online(tmp_path, name, agent, bindings, stops):
   bindings = (ONLINE + bindings).format(agent=agent, name=name, data=data)
 
   def start(base_dir, log, stop_at=None):
-    create_agent = functools.partial(
-      online.create_online_agent, replay_log_dir=str(tmp_path / log)
-    )
+    create_agent = learning_test.online_creator(tmp_path / log)
     runner = online.LoggedRunner
     return run(runner, create_agent, bindings, base_dir, stop_at)
 

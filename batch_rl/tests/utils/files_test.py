@@ -60,11 +60,10 @@ for i in range(100):
 
 def test_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
   path = tmp_path / 'folder' / 'file.json'
+  line = sys.executable, '-c', _WRITER, path
   writers = [
-    subprocess.Popen(
-      [sys.executable, '-c', _WRITER, path, str(i)], stderr=subprocess.PIPE
-    )
-    for i in range(4)
+    subprocess.Popen([*line, number], stderr=subprocess.PIPE)
+    for number in '1234'
   ]
   errors = [writer.communicate()[1].decode() for writer in writers]
   assert [w.returncode for w in writers] == [0] * 4, '\n'.join(errors)

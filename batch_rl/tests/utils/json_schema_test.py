@@ -1,5 +1,3 @@
-"""Files of unknown content: read as expected, or refused in one line."""
-
 import json
 import numbers
 

@@ -1,5 +1,3 @@
-"""Lock files between processes."""
-
 import errno
 import fcntl
 from unittest import mock

@@ -1,5 +1,3 @@
-"""Number lists on the command line."""
-
 import pytest
 
 from batch_rl.utils import number_ranges

@@ -1,5 +1,3 @@
-"""Hashes of rows against the library."""
-
 import numpy as np
 import pytest
 import xxhash

@@ -1,5 +1,3 @@
-"""Calls in threads end early after an error."""
-
 import threading
 
 import pytest

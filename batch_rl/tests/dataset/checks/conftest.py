@@ -1,5 +1,3 @@
-"""A run on disk that a test may damage."""
-
 import pytest
 
 from batch_rl.tests import shards

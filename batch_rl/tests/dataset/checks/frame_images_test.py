@@ -1,5 +1,3 @@
-"""Frames are read from the right rows, and only images are accepted."""
-
 import numpy as np
 import pytest
 

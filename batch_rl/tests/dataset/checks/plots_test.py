@@ -1,5 +1,3 @@
-"""Plots of a run, and the rows that they show."""
-
 import os
 
 import numpy as np

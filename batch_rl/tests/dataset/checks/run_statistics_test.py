@@ -1,5 +1,3 @@
-"""Statistics of a run, compared with counts over the logged episodes."""
-
 import hypothesis
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""Videos show the logged frames of an episode."""
-
 import os
 import resource
 

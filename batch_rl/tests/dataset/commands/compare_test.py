@@ -1,5 +1,6 @@
 """The commands `compare` and `fingerprint`, and `verify --fingerprints`."""
 
+import functools
 import json
 import shutil
 
@@ -8,7 +9,6 @@ import pytest
 from batch_rl.dataset.comparison import copies, fingerprints
 from batch_rl.tests import interchange_runs, ring_logs, shards
 from batch_rl.tests.dataset.checks import run_files
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.utils import files
 
 
@@ -20,13 +20,12 @@ def change(run_dir, column, suffix, position, value):
 def test_copies_of_a_run_are_the_same(root, run):
   one, store = root / 'Pong' / '1', root / 'store'
   run('convert', one, store)
-  code, out, err = run('compare', one, store)
-  assert code == 0 and not err
+  out = run.output('compare', one, store)
   rows = [line.split() for line in out.splitlines()]
   assert rows[1][:5] == 'A shards 2 2 60'.split()
   assert rows[2][:5] == 'B store 2 2 60'.split()
   assert rows[3:] == ['same transitions'.split()]
-  document = json.loads(run('compare', one, store, '--json', '--quick')[1])
+  document = run.document('compare', one, store, '--quick')
   assert document['same'] and not document['with_frames']
   assert document['equal'] == 2 and document['a']['path'] == str(one)
 
@@ -40,55 +39,47 @@ def test_the_first_difference_is_named_with_its_place(root, run):
     ('reward', 0, 20, 0.5, 'episode 0, step 17, shard 0, ring position 20'),
   ):
     change(two, column.replace('frame', 'observation'), *changed)
-    code, out, err = run('compare', one, two)
-    assert code == 1 and not err
+    out = run.output('compare', one, two, code=1)
     assert f'A: {place}; B: {place}: {column} ' in out
   assert ' and 0.5\n' in out
   assert out.endswith('0 are in both, 2 only in A and 2 only in B\n')
-  code, out, _ = run('compare', one, two, '--quick', '--json')
-  document = json.loads(out)
-  assert code == 1 and document['different'] == {'a': 1, 'b': 1}
+  document = run.document('compare', one, two, '--quick', code=1)
+  assert document['different'] == {'a': 1, 'b': 1}
   assert list(document['first']['values']) == ['reward']
   shards.write_run(root / 'long' / 'replay_logs', [30, 30, 20], capacity=40)
-  code, out, _ = run('compare', one, root / 'long')
-  assert code == 1 and out.endswith('2 are in both, 1 only in B\n')
+  out = run.output('compare', one, root / 'long', code=1)
+  assert out.endswith('2 are in both, 1 only in B\n')
   assert ': B: episode 2, step 0, shard 1, ring position 29: only' in out
 
 
 @pytest.fixture
 def printed(root, run):
   """File with the fingerprint of the first run."""
-  code, out, err = run('fingerprint', root / 'Pong' / '1')
-  assert code == 0 and not err and len(out) < 1000
   path = root / 'fingerprint.json'
-  path.write_text(out)
+  path.write_text(run.output('fingerprint', root / 'Pong' / '1'))
+  assert path.stat().st_size < 1000
   return path
 
 
 def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
   one, two, other = (root / 'Pong' / name for name in '123')
+  check = functools.partial(run.output, 'verify', '--fingerprints', printed)
   run('convert', two, root / 'store')
   for copy in (two, root / 'store'):
-    code, out, _ = run('verify', copy, '--fingerprints', printed)
-    assert code == 0 and f'its transitions are those of {printed}' in out
+    assert f'its transitions are those of {printed}' in check(copy)
   shards.write_run(other / 'replay_logs', [20, 25, 30], capacity=40)
-  code, out, _ = run('verify', other, '--fingerprints', printed)
-  assert code == 1 and 'none of 2 parts is as in the fingerprint' in out
+  assert 'none of 2 parts is as in the fingerprint' in check(other, code=1)
   # The transition from shard 0 to shard 1 is in neither of them.
   change(two, 'action', 0, 38, 9)
-  code, out, _ = run('verify', two, '--fingerprints', printed)
-  assert code == 1 and 'transitions from one part to the next differ' in out
+  assert 'transitions from one part to the next differ' in check(two, code=1)
   path = change(two, 'action', 1, 5, 9)
-  code, out, _ = run('verify', two, '--fingerprints', printed, '--json')
-  document = json.loads(out)
+  document = json.loads(check(two, '--json', code=1))
   (error,) = [f for f in document['findings'] if f['level'] == 'error']
-  assert code == 1 and not document['ok']
+  assert not document['ok']
   assert 'shard 1 differs from the fingerprint: ' in error['message']
   path.write_bytes(path.read_bytes()[:-20])
-  code, out, _ = run('verify', two, '--fingerprints', printed)
-  assert code == 1 and f'cannot be compared with {printed}: {path} is' in out
-  code, _, err = run('compare', one, two)
-  assert code == 2 and is_one_line(err) and f'{path} is damaged' in err
+  assert f'cannot be compared with {printed}: {path} is' in check(two, code=1)
+  assert f'{path} is damaged' in run.error('compare', one, two)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +124,7 @@ def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
   same = f'its transitions are those of {path}'
   assert same in run('verify', copy, '--fingerprints', path)[1]
   change(copy, 'reward', 1, 5, 8.0)
-  out = run('verify', copy, '--fingerprints', path)[1]
+  out = run.output('verify', copy, '--fingerprints', path, code=1)
   assert 'shard 1 differs from the fingerprint' in out
   # A file of an earlier version does not tell.
   expected = fingerprints.read(str(path))
@@ -159,8 +150,8 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, old, new, message):
   printed.write_bytes(before.replace(old, new))
   environment = {'game': 'Breakout'}
   shards.write_run(root / 'other', [30], 40, environment=environment)
-  code, out, err = run('verify', root / 'other', '--fingerprints', printed)
-  assert code == 2 and not out and is_one_line(err) and message in err, err
+  arguments = root / 'other', '--fingerprints', printed
+  assert message in run.error('verify', *arguments)
 
 
 @pytest.mark.parametrize('path', ['Pong/1', 'MinAtar-Breakout/1'])

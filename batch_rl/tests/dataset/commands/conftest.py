@@ -1,5 +1,3 @@
-"""A dataset of two small runs."""
-
 import pytest
 
 from batch_rl.tests import shards

@@ -1,52 +1,44 @@
 """The commands `convert` and `subset`: a store takes the place of its run."""
 
-import json
-
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs
-from batch_rl.tests.dataset.conftest import is_one_line
 
 
 def test_a_store_takes_the_place_of_its_run(root, run):
   directory, path = root / 'Pong' / '1', root / 'stores' / 'pong'
-  code, out, _ = run('convert', '--json', directory, path)
-  document = json.loads(out)
-  assert code == 0 and document['store'] == str(path)
+  document = run.document('convert', directory, path)
+  assert document['store'] == str(path)
   assert (document['shards'], document['rows']) == (2, 66)
   assert document['bytes_per_row'] == document['bytes'] / 66
   text = 'random_trajectories(0.5)'
   found, videos = [], [root / '1.gif', root / '2.gif']
   for source, video in zip((directory, path), videos, strict=True):
-    code, out, _ = run('inspect', '--json', source, '--video', video)
-    document = json.loads(out)
+    document = run.document('inspect', source, '--video', video)
     for entry in (document, document['total'], *document['shards']):
       for key in ('directory', 'run', 'video', 'bytes', 'bytes_per_transition'):
         entry.pop(key, None)
     found.append((document, video.read_bytes()))
-    code, out, err = run('subset', '--json', source, text)
-    document = json.loads(out)
-    assert code == 0 and not err and document['subset'] == text
+    document = run.document('subset', source, text)
+    assert document['subset'] == text
     assert document['trajectories'] == 1 and document['transitions'] == 30
     assert document['of_transitions'] == 60
     opened = store.Store(str(directory / 'replay_logs'), pack=False)
     expected = sampler.Sampler(opened, 4, subset=text, seed=0).subset_hash()
     assert document['hash'] == expected
-    out = run('subset', source)[1]
+    out = run.output('subset', source)
     assert 'transitions   60, 100.00 % of the run' in out
   assert found[0] == found[1]
   out = run('inspect', root / 'stores')[1]
   assert out.splitlines()[1].split()[:4] == ['Pong', '1', '2', '66']
-  code, _, err = run('convert', path, root / 'again')
-  assert code == 2 and is_one_line(err) and 'is already a store' in err
+  assert 'is already a store' in run.error('convert', path, root / 'again')
   ring_logs.write_shard(root / 'empty', 0, 0, *[[0] * 40] * 4)
   assert run('subset', root / 'empty')[2].endswith('has no agent step.\n')
 
 
 def test_help_names_the_commands_and_all_subsets(run):
   assert 'Checks every file of a run.' in run('--help')[1]
-  code, out, _ = run('subset', '--help')
-  assert code == 0
+  out = run.output('subset', '--help')
   for function in subsets.SUBSETS.values():
     usage = subsets.usage(function)
     assert f'\n  {usage}\n      {function.__doc__}\n' in out

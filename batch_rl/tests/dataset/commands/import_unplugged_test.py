@@ -1,6 +1,3 @@
-"""Tests for `import` of RL Unplugged's files."""
-
-import json
 import os
 import pathlib
 import re
@@ -11,7 +8,6 @@ import pytest
 from batch_rl.dataset import logged_run
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests import interchange_runs as runs
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 LENGTHS = (30, 20, 25)
@@ -40,20 +36,18 @@ def same(directory, numbers=NUMBERS):
 def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   target = tmp_path / 'store'
   for chosen, numbers in (('3', [3]), ('0-1', [0, 1, 3])):
-    code, out, err = run(
+    assert 'no files' not in run.output(
       'import', folder, target, '--run=1', f'--checkpoints={chosen}'
     )
-    assert code == 0 and 'no files' not in out, err
     same(target, numbers)
   # Without a choice, files that do not exist are named, unless imported earlier.
   for source in (folder / file_names.format(1, 3, 50), folder):
-    code, out, err = run('import', source, target, '--run=1')
-    assert code == 0 and 'no files of checkpoints 2,4-49' in out, err
+    out = run.output('import', source, target, '--run=1')
+    assert 'no files of checkpoints 2,4-49' in out
   assert 'Pong, 9 episodes, 225 steps' in out and 'gaps' not in out
   assert 'terminal steps: transition' in out
   assert logged_run.open(target).store.suffixes == list(NUMBERS)
-  code, out, err = run('verify', target)
-  assert code == 0 and 'all is well' in out, err
+  assert 'all is well' in run.output('verify', target)
 
 
 def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
@@ -64,14 +58,13 @@ def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):
     name = file_names.format(1, number, 50)
     unplugged_files.write_file(folder / name, [episode], number)
   target = tmp_path / 'observation'
-  code, out, err = run('import', folder, target, '--checkpoints=0')
-  assert code == 0 and 'terminal steps: observation, assumed' in out, err
-  code, _, err = run('import', folder, target)
-  assert code == 2 and is_one_line(err)
+  out = run.output('import', folder, target, '--checkpoints=0')
+  assert 'terminal steps: observation, assumed' in out
+  err = run.error('import', folder, target)
   for kind, steps in (('observation', 48), ('transition', 50)):
     option = f'--last_step={kind}'
-    code, out, _ = run('import', folder, tmp_path / kind, option)
-    assert option in err and code == 0 and f'2 episodes, {steps} steps' in out
+    out = run.output('import', folder, tmp_path / kind, option)
+    assert option in err and f'2 episodes, {steps} steps' in out
 
 
 @pytest.mark.parametrize(
@@ -96,8 +89,8 @@ def test_doubts_are_counted_and_kept(tmp_path, run, place, changed, doubts):
       records.append(unplugged_files.serialize(values))
     unplugged_files.write_records(tmp_path / 'Pong' / name, records)
   for _ in range(2):  # The second import reads no file.
-    out = run('import', tmp_path / 'Pong', tmp_path / 'store', '--json')[1]
-    found = '; '.join(json.loads(out)['doubts'])
+    document = run.document('import', tmp_path / 'Pong', tmp_path / 'store')
+    found = '; '.join(document['doubts'])
     assert re.fullmatch(doubts.format(names[place[0]]), found), found
 
 
@@ -106,14 +99,13 @@ def test_a_damaged_file_is_named_and_the_others_are_kept(tmp_path, run):
   path = pathlib.Path(unplugged_files.write_run(folder, 1, [0, 1])[1])
   content = path.read_bytes()
   path.write_bytes(content[:-2000])
-  code, out, err = run('import', folder, store)
-  assert code == 1 and out.count('left out: ') == 1, out + err
+  out = run.output('import', folder, store, code=1)
+  assert out.count('left out: ') == 1
   assert str(path) in out and '--checkpoints' in out
-  code, _, err = run('verify', store)
-  assert code == 2 and 'run the same import again' in err
+  assert 'run the same import again' in run.error('verify', store)
   kept = os.stat(store / 'shard-0.bin').st_mtime_ns
   path.write_bytes(content)
-  assert run('import', folder, store)[0] == 0
+  run.output('import', folder, store)
   assert os.stat(store / 'shard-0.bin').st_mtime_ns == kept
   same(store, [0, 1])
 
@@ -125,8 +117,7 @@ def test_mistakes_are_one_line(folder, tmp_path, run, monkeypatch):
     ('.', '--run=3', 'no files of run 3, but of 1-2'),
     ('.', '--run=1', '--checkpoints=1-3', 'checkpoints 2, but of 0-1,3'),
   ):
-    code, _, err = run('import', source, tmp_path / 'store', *options)
-    assert code == 2 and is_one_line(err) and message in err, err
+    assert message in run.error('import', source, tmp_path / 'store', *options)
     assert not (tmp_path / 'store').exists()
-  code, out, err = run('import', '.', tmp_path / 'store', '--run=2')
-  assert code == 0 and 'Pong, 3 episodes' in out, err
+  out = run.output('import', '.', tmp_path / 'store', '--run=2')
+  assert 'Pong, 3 episodes' in out

@@ -1,7 +1,5 @@
 """The command `inspect`: statistics, plots, videos and listings."""
 
-import json
-
 import pytest
 from PIL import Image
 
@@ -12,8 +10,7 @@ from batch_rl.tests.interchange_runs import SAMPLE
 def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
   plot, video = tmp_path / 'plot.png', tmp_path / 'episode.gif'
   options = '--plot', plot, '--video', video, '--episode', 0
-  code, out, err = run('inspect', SAMPLE, *options)
-  assert code == 0 and not err
+  out = run.output('inspect', SAMPLE, *options)
   assert out.startswith(f'{SAMPLE}: Pong by dqn, observations 84 x 84 uint8')
   (total,) = [line for line in out.splitlines() if line.startswith('total')]
   counts, lengths = '312,040 311,539 501 167', '1,865.5'
@@ -29,11 +26,10 @@ def test_the_sample_with_a_plot_and_a_video(run, tmp_path):
 def test_a_root_lists_its_runs(root, run):
   # Control characters of names are escaped.
   (root / 'Pong' / '2').rename(root / 'Pong' / '2\x1b[31m')
-  code, out, err = run('inspect', root)
-  assert code == 0 and not err
+  out = run.output('inspect', root)
   rows = [line.split()[1:4] for line in out.splitlines()[1:]]
   assert rows == [['1', '2', '66'], [r'2\x1b[31m', '2', '66']]
-  listed = json.loads(run('inspect', '--json', root)[1])['runs']
+  listed = run.document('inspect', root)['runs']
   assert [entry['run'] for entry in listed] == ['1', '2\x1b[31m']
 
 
@@ -41,7 +37,7 @@ def test_a_root_lists_its_runs(root, run):
   'command', ['verify {}', 'convert {} x', 'export {} x-v0 --format=minari']
 )
 def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
-  listed = run('inspect', root)[1]
+  listed = run.output('inspect', root)
   code, out, err = run(*command.format(root / 'Pong').split())
   assert code == 2 and out == listed and is_one_line(err)
   assert 'choose one' in err and not (root / 'x').exists()

@@ -1,39 +1,31 @@
 """The command `verify`: what it prints, and its exit codes."""
 
-import json
 import subprocess
 import sys
 
 from batch_rl.dataset.shards import shard_files
 from batch_rl.tests.dataset.checks.run_files import flip_a_bit
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_all_runs_are_verified(root, run):
-  code, out, _ = run('verify', '--all', root)
-  assert code == 0 and out.endswith('2 runs: all is well\n')
+  assert run.output('verify', '--all', root).endswith('2 runs: all is well\n')
   one, two = root / 'Pong' / '1', root / 'Pong' / '2'
   flip_a_bit(two / 'replay_logs' / shard_files.file_name('reward', 1))
   (root / 'Pong' / '3' / 'replay_logs').mkdir(parents=True)
-  code, out, err = run('verify', two)
-  assert code == 1 and not err
+  out = run.output('verify', two, code=1)
   (line,) = [line for line in out.splitlines() if line.startswith('error:')]
   assert 'reward_ckpt.1.gz' in line
   assert 'NOT well (2 shards' in out and 'error: 1' in out
-  code, out, _ = run('verify', '--all', root)
-  assert code == 1
+  out = run.output('verify', '--all', root, code=1)
   assert out.endswith(f'3 runs: NOT well: {two}, {root}/Pong/3\n')
-  code, out, _ = run('verify', '--all', '--json', root)
-  document = json.loads(out)
-  assert code == 1 and not document['ok']
+  document = run.document('verify', '--all', root, code=1)
+  assert not document['ok']
   assert [entry['ok'] for entry in document['runs']] == [True, False, False]
-  code, out, err = run('verify', '--json', one)
-  document = json.loads(out)
-  assert code == 0 and not err and document['ok']
+  document = run.document('verify', one)
+  assert document['ok']
   assert [entry['rows'] for entry in document['shards']] == [39, 27]
-  code, _, err = run('verify', root / 'Pong' / '3')
-  assert code == 2 and is_one_line(err) and 'No shards in' in err
+  assert 'No shards in' in run.error('verify', root / 'Pong' / '3')
 
 
 def test_the_program_verifies_the_sample():

@@ -1,5 +1,3 @@
-"""Copies of one small run, stored in several ways, have the same transitions."""
-
 import shutil
 
 import pytest

@@ -1,5 +1,3 @@
-"""Hashes of transitions against their definition, and their sum."""
-
 import struct
 
 import numpy as np

@@ -9,6 +9,7 @@ from batch_rl.dataset.fetch import remotes, shard_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.dataset.unplugged import file_names, reader
+from batch_rl.tests.dataset import conftest
 from batch_rl.tests.dataset.fetch import web_server
 
 
@@ -50,7 +51,7 @@ def run(run, tmp_path):
     flags = '--game=Pong', '--run=1', f'--data_dir={tmp_path / to}'
     return run('fetch', source, *flags, *arguments)
 
-  return fetch
+  return conftest.Run(fetch)
 
 
 @pytest.fixture

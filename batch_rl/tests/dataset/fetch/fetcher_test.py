@@ -11,7 +11,6 @@ import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
   RUN,
@@ -23,9 +22,8 @@ from batch_rl.utils import files
 
 
 def test_run_is_fetched_by_http(root, server, run, data_dir):
-  code, out, err = run(server.url, '--json')
-  document = json.loads(out)
-  assert code == 0 and not err and document['ok']
+  document = run.document(server.url)
+  assert document['ok']
   assert (document['fetched'], document['there']) == (18, 0)
   assert document['runs'][0]['shards'] == [0, 1, 2]
   assert_complete(root, data_dir)
@@ -40,18 +38,17 @@ def test_run_is_fetched_by_http(root, server, run, data_dir):
 
 
 def test_some_shards_then_the_others(root, server, run, data_dir):
-  code, out, _ = run(server.url, '--shards', '0,2')
-  assert code == 0 and '12 files fetched' in out
+  out = run.output(server.url, '--shards', '0,2')
+  assert '12 files fetched' in out
   assert set(contents(data_dir)) == set(contents(root / RUN, (0, 2)))
   assert 'no shard between 0 and 2' in out
   assert not any('_ckpt.1.' in path for _, path, _ in server.requests)
   shutil.copytree(root / 'Pong', root / 'Qbert')
-  code, out, _ = run(server.url, '--shards=0-2', '--game', 'Pong', 'Qbert')
-  assert code == 0 and '24 files fetched, 12 already in place' in out
+  out = run.output(server.url, '--shards=0-2', '--game', 'Pong', 'Qbert')
+  assert '24 files fetched, 12 already in place' in out
   assert_complete(root, data_dir)
   server.requests.clear()
-  code, out, _ = run(server.url)
-  assert code == 0 and '0 files fetched, 18 already in place' in out
+  assert '0 files fetched, 18 already in place' in run.output(server.url)
   assert not server.gets()
 
 
@@ -60,8 +57,7 @@ def test_fsspec_sources(root, run, data_dir, kind):
   source = {'folder': root, 'file': f'file://{root}', 'memory': 'memory://d'}
   if kind == 'memory':
     fsspec.filesystem('memory').put(str(root), '/d', recursive=True)
-  code, out, err = run(source[kind], '--shards=1-2')
-  assert code == 0 and not err and '12 files fetched' in out
+  assert '12 files fetched' in run.output(source[kind], '--shards=1-2')
   assert_complete(root, data_dir, (1, 2))
 
 
@@ -76,8 +72,8 @@ def test_damaged_file_is_fetched_twice_and_named(
     'truncated': (root / RUN / FRAMES).read_bytes()[:-9],
   }[damage]
   server.bodies = {FRAMES: body}
-  code, out, _ = run(server.url)
-  assert code == 1 and server.gets(FRAMES) == [0, 0]
+  out = run.output(server.url, code=1)
+  assert server.gets(FRAMES) == [0, 0]
   assert f'(Pong/1 {FRAMES}): {FRAMES} is damaged' in out
   assert FRAMES not in contents(data_dir) and len(contents(data_dir)) == 17
   assert not (data_dir / 'partial').exists()
@@ -89,23 +85,21 @@ def test_damaged_file_is_fetched_twice_and_named(
 def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   """Another program may have copied them."""
   shutil.copytree(root / RUN, data_dir)
-  code, out, _ = run(server.url, '--dry_run', '--json')
-  assert code == 0 and json.loads(out)['bytes_to_fetch'] == 0
+  assert run.document(server.url, '--dry_run')['bytes_to_fetch'] == 0
   (data_dir / FRAMES).unlink()
-  code, out, _ = run(server.url)
-  assert code == 0 and server.gets() == [0]
-  assert '1 files fetched, 17 already in place' in out
+  assert '1 files fetched, 17 already in place' in run.output(server.url)
+  assert server.gets() == [0]
   assert_complete(root, data_dir)
   other = data_dir.parents[3] / 'other' / RUN
   shutil.copytree(root / RUN, other)
   (other / FRAMES).write_bytes(corrupt(other / FRAMES))
-  code, out, _ = run(server.url, to='other')
-  assert code == 1 and f'{other / FRAMES} is damaged' in out
+  out = run.output(server.url, to='other', code=1)
+  assert f'{other / FRAMES} is damaged' in out
   assert 'Move it away' in out
 
 
 @pytest.mark.parametrize(
-  'error, reported',
+  ('error', 'reported'),
   [
     (
       OSError(28, 'No space left'),
@@ -118,16 +112,14 @@ def test_a_full_or_failing_disk_is_one_line(
   server, run, monkeypatch, error, reported
 ):
   monkeypatch.setattr(files, 'sync', mock.Mock(side_effect=error))
-  code, _, err = run(server.url)
-  assert code == 2 and is_one_line(err) and reported in err
+  assert reported in run.error(server.url)
 
 
 def test_remote_manifest_is_kept(original, server, run, data_dir, root):
   name = manifests.FILE_NAME
   shutil.copy(original / RUN / name, root / RUN / name)
   manifest = json.loads((root / RUN / name).read_text())
-  code, _, _ = run(server.url)
-  assert code == 0
+  run.output(server.url)
   found = json.loads((data_dir / name).read_text())
   assert found.pop('origin')['source'] == server.url
   assert {**found, 'hash': ''} == {**manifest, 'hash': ''}
@@ -147,8 +139,8 @@ def test_hashes_are_verified(original, root, server, run, kind):
     shutil.copy(original / RUN / manifests.FILE_NAME, root / RUN)
   frames = original / RUN / shard_files.file_name('observation', 0)
   server.bodies = {FRAMES: frames.read_bytes()}
-  code, out, _ = run(server.url, '--shards=1')
-  assert code == 1 and f'its {kind} is' in out
+  out = run.output(server.url, '--shards=1', code=1)
+  assert f'its {kind} is' in out
   assert out.count('missing') == 1
 
 

@@ -73,12 +73,11 @@ def test_partial_file_is_resumed(bucket, pong, run, store, run_hash):
     'version': str(path.stat().st_mtime_ns // 1000),
   }
   (raw / f'{NAMES[1]}.json').write_text(json.dumps(note))
-  code, out, _ = run('gs://rl_unplugged', *FLAGS)
-  assert code == 0 and f'hash {run_hash}' in out
+  assert f'hash {run_hash}' in run.output('gs://rl_unplugged', *FLAGS)
   assert bucket.gets(NAMES[1]) == [70_000] and bucket.gets(NAMES[0]) == [0]
 
 
 def test_other_bytes_than_the_hash_promises(bucket, pong, run):
   bucket.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
-  code, out, _ = run('gs://rl_unplugged', *FLAGS)
-  assert code == 1 and 'its md5 is' in out and bucket.gets(NAMES[1]) == [0, 0]
+  assert 'its md5 is' in run.output('gs://rl_unplugged', *FLAGS, code=1)
+  assert bucket.gets(NAMES[1]) == [0, 0]

@@ -25,8 +25,7 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 
 def test_dropped_connections_are_resumed(root, server, run, data_dir):
   server.drop_after = 30_000
-  code, _, _ = run(server.url, '--shards=1', '--jobs=1', '--retries=1')
-  assert code == 0
+  run.output(server.url, '--shards=1', '--jobs=1', '--retries=1')
   assert_complete(root, data_dir, (1,))
   size = len(contents(data_dir)[FRAMES])
   assert server.gets(FRAMES) == list(range(0, size, 30_000))
@@ -34,12 +33,11 @@ def test_dropped_connections_are_resumed(root, server, run, data_dir):
 
 def test_server_without_ranges(root, server, run, data_dir):
   server.ranges, server.drop_after = False, 30_000
-  code, out, _ = run(server.url, '--retries=2')
-  assert code == 1 and '3 files were not fetched (Pong/1 $store$_obs' in out
+  out = run.output(server.url, '--retries=2', code=1)
+  assert '3 files were not fetched (Pong/1 $store$_obs' in out
   assert 'after 2 retries' in out and FRAMES not in contents(data_dir)
   server.drop_after = None
-  code, out, _ = run(server.url)
-  assert code == 0 and '3 files fetched' in out
+  assert '3 files fetched' in run.output(server.url)
   assert_complete(root, data_dir)
 
 
@@ -52,9 +50,8 @@ def test_versions_of_a_file_are_not_spliced(
 ):
   server.etags, server.if_range, server.drop_after = etags, if_range, 30_000
   path = root / RUN / FRAMES
-  code, _, _ = run(server.url, '--shards=1', '--retries=0')
-  partial = data_dir / 'partial' / FRAMES
-  assert code == 1 and partial.stat().st_size == 30_000
+  run.output(server.url, '--shards=1', '--retries=0', code=1)
+  assert (data_dir / 'partial' / FRAMES).stat().st_size == 30_000
   rows = shard_reader.read_array(str(path))
   rows = rows[:, ::-1] if same_size else np.zeros_like(rows)
   with gzip.GzipFile(path, 'wb', 0 if same_size else 9, mtime=0) as file:
@@ -62,8 +59,7 @@ def test_versions_of_a_file_are_not_spliced(
   os.utime(path, (0, 1_000_000_000))
   server.drop_after = None
   server.requests.clear()
-  code, _, _ = run(server.url, '--shards=1')
-  assert code == 0
+  run.output(server.url, '--shards=1')
   assert_complete(root, data_dir, (1,))
 
 
@@ -108,8 +104,7 @@ def test_killed_fetch_resumes(run, data_dir, tmp_path):
       process.send_signal(signal.SIGKILL)
       process.wait()
     server.bytes_per_second = None
-    code, _, err = run(server.url, '--shards=1-2')
-  assert code == 0, err
+    run.output(server.url, '--shards=1-2')
   assert contents(data_dir) == contents(sample / RUN, (1, 2))
   assert not run_checks.verify(str(data_dir)).problems
   starts = server.gets(frames)

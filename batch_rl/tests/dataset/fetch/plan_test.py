@@ -8,7 +8,6 @@ import pytest
 
 from batch_rl.dataset.fetch import shard_run
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FLAGS,
   FRAMES,
@@ -19,13 +18,12 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 
 
 def test_dry_run_fetches_nothing(root, server, run, tmp_path):
-  code, out, _ = run(server.url, '--dry_run')
+  out = run.output(server.url, '--dry_run')
   size = sum(map(len, contents(root / RUN).values()))
-  assert code == 0 and not server.gets() and not (tmp_path / 'data').exists()
+  assert not server.gets() and not (tmp_path / 'data').exists()
   assert out.startswith('Pong/1: shards 0-2, 18 files, ')
-  code, out, _ = run(server.url, '--dry_run', '--json')
-  document = json.loads(out)
-  assert code == 0 and document['bytes_to_fetch'] == size
+  document = run.document(server.url, '--dry_run')
+  assert document['bytes_to_fetch'] == size
   assert len(document['runs'][0]['files']) == 18
   assert set(document['runs'][0]['files'][0]) == {
     *('name', 'suffix', 'path', 'size', 'there', 'begun')
@@ -36,8 +34,7 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
 def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 51)
   server.statuses = {'': [status, 10_000]}
-  code, out, err = run(server.url, '--run=1-5')
-  assert code == 1 and not out and is_one_line(err)
+  err = run.error(server.url, '--run=1-5', code=1)
   assert f' {status} ' in err and err.count(f' {status} ') == 1
   for alternative in (
     'batch_rl.dataset import',
@@ -51,8 +48,8 @@ def test_refusal_is_reported_once(server, run, status, tmp_path, monkeypatch):
 
 
 def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
-  code, out, _ = run(server.url, '--shards=1,2,50', '--run=1,2')
-  assert code == 1 and 'missing: Pong/2 is not available: 404' in out
+  out = run.output(server.url, '--shards=1,2,50', '--run=1,2', code=1)
+  assert 'missing: Pong/2 is not available: 404' in out
   assert 'Pong/1: the source has no shards 50 (found: 1-2)' in out
   assert_complete(root, data_dir, (1, 2))
   for flag, *messages in (
@@ -60,8 +57,7 @@ def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
     ('--run=7', 'no Pong/7', 'the folder above the games'),
     ('--shards=99', 'no Pong/1, shards 99'),
   ):
-    code, out, err = run(root, flag)
-    assert code == 1 and not out and is_one_line(err)
+    err = run.error(root, flag, code=1)
     assert all(message in err for message in messages), err
 
 
@@ -70,8 +66,8 @@ def test_a_run_of_many_shards_is_fetched_whole(
 ):
   """It has more shards than the runs of the dataset, and no manifest."""
   server.statuses = {'_ckpt.1': [404, 99]}
-  code, out, _ = run(server.url)
-  assert code == 1 and 'the source has no shards 1 (found: 0,2)' in out
+  out = run.output(server.url, code=1)
+  assert 'the source has no shards 1 (found: 0,2)' in out
   monkeypatch.setattr(shard_run, '_MAX_SHARDS', 1)
   server.statuses = {'_ckpt.3': [403, 9]}  # Some servers refuse what they lack.
   assert run(server.url, '--jobs=1')[0] == 0
@@ -87,8 +83,8 @@ def test_incomplete_shard_is_not_fetched(
     shutil.copy(original / RUN / manifests.FILE_NAME, root / RUN)
   (root / RUN / shard_files.file_name(name, 1)).unlink()
   for source in (server.url, root):
-    code, out, _ = run(source)
-    assert code == 1 and 'shard 1 is incomplete at the source' in out
+    out = run.output(source, code=1)
+    assert 'shard 1 is incomplete at the source' in out
     assert shard_files.file_name(name, 1) in out
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
 
@@ -97,8 +93,8 @@ def test_a_server_may_refuse_a_shard_or_to_give_headers_only(
   server, run, data_dir
 ):
   server.statuses = {shard_files.file_name('observation', 2): [403, 100]}
-  code, out, _ = run(server.url)
-  assert code == 1 and 'missing: Pong/1: the source refuses shards 2' in out
+  out = run.output(server.url, code=1)
+  assert 'missing: Pong/1: the source refuses shards 2' in out
   assert len(contents(data_dir)) == 12
   server.statuses = {'HEAD ': [405, 10_000]}
   assert run(server.url)[0] == 0
@@ -110,12 +106,10 @@ def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
 ):
   data_dir.mkdir(parents=True)
   (data_dir / FRAMES).write_bytes(b'mine')
-  code, out, err = run(server.url)
-  assert code == 2 and not out and is_one_line(err) and 'another run' in err
+  assert 'another run' in run.error(server.url)
   assert contents(data_dir) == {FRAMES: b'mine'}
   shutil.copytree(original / RUN, data_dir, dirs_exist_ok=True)
-  code, _, err = run(server.url)
-  assert code == 2 and is_one_line(err) and 'not fetched or imported' in err
+  assert 'not fetched or imported' in run.error(server.url)
 
 
 def test_malformed_manifest_is_tolerated(root, server, run, data_dir, caplog):
@@ -130,7 +124,6 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
   usage = psutil.disk_usage('/')._replace(free=1_000)
   monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
   for source, flags in ((root, ()), (unplugged, FLAGS)):
-    code, out, err = run(source, *flags)
-    assert code == 2 and not out and is_one_line(err)
+    err = run.error(source, *flags)
     assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
     assert ('for the store' in err) == bool(flags)

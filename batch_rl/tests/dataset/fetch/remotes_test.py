@@ -9,7 +9,6 @@ import pytest
 from batch_rl.dataset.commands import fetch
 from batch_rl.dataset.fetch import fsspec_remote, remotes
 from batch_rl.dataset.shards import manifests
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
   RUN,
@@ -19,18 +18,16 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 
 def test_server_without_lengths(root, server, run, data_dir):
   server.lengths = False
-  code, _, _ = run(server.url, '--shards=1')
-  assert code == 0
+  run.output(server.url, '--shards=1')
   assert_complete(root, data_dir, (1,))
   server.drop_after = 30_000  # only the contents reveal it
-  code, out, _ = run(server.url, '--shards=1', to='other')
-  assert code == 1 and 'is damaged' in out
+  out = run.output(server.url, '--shards=1', to='other', code=1)
+  assert 'is damaged' in out
 
 
 def test_transient_errors_are_retried(root, server, run, data_dir):
   server.statuses = {'GET': [500, 3], 'HEAD': [429, 3]}
-  code, _, _ = run(server.url, '--shards=1')
-  assert code == 0
+  run.output(server.url, '--shards=1')
   assert server.statuses == {'GET': [500, 0], 'HEAD': [429, 0]}
   assert_complete(root, data_dir, (1,))
 
@@ -64,28 +61,25 @@ def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
   monkeypatch.setattr(
     fetch, 'connect', lambda url, timeout: connect(url, timeout / 10)
   )
-  server.stalls = 1
-  code, _, _ = run(server.url, '--shards=1', '--timeout=2', '--retries=1')
-  assert code == 0 and server.stalls == 0
+  server.stalls, flags = 1, ('--shards=1', '--timeout=2', '--retries=1')
+  run.output(server.url, *flags)
+  assert server.stalls == 0
   assert_complete(root, data_dir, (1,))
   server.stalls = 2
-  flags = ('--shards=1', '--timeout=2', '--retries=1', '--jobs=1')
-  code, out, _ = run(server.url, *flags, to='other')
-  assert code == 1 and 'no data for 0.2 seconds, after 1 retries' in out
+  out = run.output(server.url, *flags, '--jobs=1', to='other', code=1)
+  assert 'no data for 0.2 seconds, after 1 retries' in out
 
 
 def test_unreachable_server(run, monkeypatch):
   monkeypatch.setattr(remotes, '_FIRST_WAIT', 0.001)
-  code, _, err = run('http://127.0.0.1:1')
-  assert code == 1 and is_one_line(err) and 'Connection refused' in err
+  assert 'Connection refused' in run.error('http://127.0.0.1:1', code=1)
 
 
 def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   host = server.url.removeprefix('http://')
-  code, out, err = run(f'http://me:secret@{host}/?token=secret')
-  assert code == 0
+  out = run.output(f'http://me:secret@{host}/?token=secret')
   manifest = (data_dir / manifests.FILE_NAME).read_text()
-  assert 'secret' not in out + err + manifest
+  assert 'secret' not in out + manifest
   assert_complete(root, data_dir)
 
 
@@ -94,8 +88,7 @@ def test_missing_package_is_named(run, monkeypatch):
   # fsspec keeps what an earlier test imported.
   registry = importlib.import_module('fsspec.registry')
   monkeypatch.delitem(registry._registry, 'gs', raising=False)
-  code, _, err = run('gs://bucket/dqn')
-  assert code == 2 and is_one_line(err)
+  err = run.error('gs://bucket/dqn')
   assert 'not installed' in err and 'nstall gcsfs' in err
 
 
@@ -182,8 +175,8 @@ def test_malformed_answers(server, run, status, headers, message):
   location = {'Location': f'/{RUN}/{FRAMES}'.replace('$', '%24')}
   server.statuses = {FRAMES: [status, 999]}
   server.headers = headers or location
-  code, _, err = run(server.url, '--shards=1')
-  assert code == 1 and is_one_line(err) and message in err
+  err = run.error(server.url, '--shards=1', code=1)
+  assert message in err
   assert f'{server.url}/{RUN}/' in err and len(server.requests) < 99
 
 

@@ -27,13 +27,12 @@ def raw_files(store):
 
 def test_dry_run(pong, web, run, tmp_path):
   size = sum((pong / name).stat().st_size for name in NAMES)
-  code, out, _ = run(web.url, *FLAGS, '--dry_run')
-  assert code == 0 and not web.gets() and not (tmp_path / 'data').exists()
+  out = run.output(web.url, *FLAGS, '--dry_run')
+  assert not web.gets() and not (tmp_path / 'data').exists()
   assert out.startswith('Pong/1: checkpoints 0-3, 4 files, ')
   assert 'disk space: about ' in out and 'at most 4 at a time' in out
-  code, out, _ = run(web.url, *FLAGS, '--dry_run', '--json', '--jobs=1')
-  document = json.loads(out)
-  assert code == 0 and document['bytes_to_fetch'] == size
+  document = run.document(web.url, *FLAGS, '--dry_run', '--jobs=1')
+  assert document['bytes_to_fetch'] == size
   assert document['disk']['raw_files'] == 3
   assert document['disk']['raw_bytes'] < size
   assert document['disk']['store_bytes'] == round(
@@ -42,13 +41,13 @@ def test_dry_run(pong, web, run, tmp_path):
 
 
 def test_all_checkpoints_are_the_default(web, run, store):
-  code, out, _ = run(web.url, UNPLUGGED)
-  assert code == 1 and shards(store) == [0, 1, 2, 3]
+  out = run.output(web.url, UNPLUGGED, code=1)
+  assert shards(store) == [0, 1, 2, 3]
   lacking = 'Pong/1: the source has no checkpoints 4-49 (found: 0-3)'
   assert f'missing: {lacking}\n' in out
   web.requests.clear()
-  code, out, _ = run(web.url, UNPLUGGED, '--dry_run')
-  assert code == 1 and f'missing: {lacking}\n' in out
+  out = run.output(web.url, UNPLUGGED, '--dry_run', code=1)
+  assert f'missing: {lacking}\n' in out
 
 
 @pytest.mark.parametrize(
@@ -70,11 +69,9 @@ def test_the_right_folder_and_layout_are_asked_for(
 
 def test_shards_are_not_mixed_with_a_store(root, unplugged, run, store):
   assert run(root)[0] == 0
-  code, _, err = run(unplugged, *FLAGS)
-  assert code == 2 and is_one_line(err) and f'{store} holds shards' in err
+  assert f'{store} holds shards' in run.error(unplugged, *FLAGS)
   assert run(unplugged, *FLAGS, to='other')[0] == 0
-  code, _, err = run(root, to='other')
-  assert code == 2 and is_one_line(err) and 'is a store' in err
+  assert 'is a store' in run.error(root, to='other')
 
 
 def test_store_of_another_run_or_file_is_not_continued(
@@ -85,18 +82,15 @@ def test_store_of_another_run_or_file_is_not_continued(
   other = tmp_path / 'other' / 'Pong' / '2'
   shutil.copytree(store, other)
   shutil.copy(pong / NAMES[0], pong / NAMES[0].replace('run_1', 'run_2'))
-  code, _, err = run(unplugged, *FLAGS, '--dry_run', '--run=2', to='other')
-  assert code == 2 and is_one_line(err)
+  err = run.error(unplugged, *FLAGS, '--dry_run', '--run=2', to='other')
   assert 'is a store of run 1 of Pong' in err and 'not of run 2' in err
   shutil.copy(pong / NAMES[1], pong / NAMES[0])
-  code, _, err = run(unplugged, *FLAGS)
-  assert code == 2 and is_one_line(err) and 'was made from a file of' in err
+  assert 'was made from a file of' in run.error(unplugged, *FLAGS)
 
 
 def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
   web.drop_after = 50_000
-  code, out, err = run(web.url, *FLAGS, '--retries=1')
-  assert code == 0 and not err
+  out = run.output(web.url, *FLAGS, '--retries=1')
   assert f'hash {run_hash}' in out and '4 files fetched, 0 already' in out
   for k, name in enumerate(NAMES):
     size = (pong / name).stat().st_size
@@ -106,8 +100,7 @@ def test_dropped_connections_are_resumed(web, run, pong, store, run_hash):
 
 
 def test_the_source_may_be_the_folder_of_games(unplugged, run, run_hash):
-  code, out, err = run(unplugged / file_names.FOLDER, *FLAGS)
-  assert code == 0 and not err and f'hash {run_hash}' in out
+  assert f'hash {run_hash}' in run.output(unplugged / file_names.FOLDER, *FLAGS)
 
 
 def test_rest_of_a_killed_process_is_removed(web, run, pong, store):
@@ -131,28 +124,27 @@ def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
     add(self, *arguments)
 
   monkeypatch.setattr(store_import.StoreImport, 'add', slow_add)
-  code, out, _ = run(web.url, *FLAGS, '--jobs=1')
-  assert code == 0 and 'at most 3 at a time' in out
+  assert 'at most 3 at a time' in run.output(web.url, *FLAGS, '--jobs=1')
   assert max(map(len, held)) == 3
 
 
 def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):
   web.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
   web.statuses = {f'GET /{file_names.FOLDER}/Pong/{NAMES[2]}': [403, 99]}
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 1 and web.gets(NAMES[1]) == [0, 0]
+  out = run.output(web.url, *FLAGS, code=1)
+  assert web.gets(NAMES[1]) == [0, 0]
   for name in NAMES[1:3]:
     assert f'missing: a file was not fetched (Pong/1 {name}): ' in out
   assert 'or without checkpoints 1-2\n' in out and not raw_files(store)
   with pytest.raises(ValueError, match='shards 1, 2 are missing'):
     shards(store)
   # The store is complete without the checkpoints, and later with them.
-  code, out, _ = run(web.url, UNPLUGGED, '--checkpoints=0,3')
-  assert code == 0 and '0 files fetched, 2 already' in out
+  out = run.output(web.url, UNPLUGGED, '--checkpoints=0,3')
+  assert '0 files fetched, 2 already' in out
   assert shards(store) == [0, 3]
   web.bodies, web.statuses = {}, {}
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 0 and f'hash {run_hash}' in out and '2 files fetched' in out
+  out = run.output(web.url, *FLAGS)
+  assert f'hash {run_hash}' in out and '2 files fetched' in out
 
 
 def test_no_more_than_the_planned_size_is_written(
@@ -162,26 +154,23 @@ def test_no_more_than_the_planned_size_is_written(
   monkeypatch.setattr(partial_file, '_MOST_BYTES', 9000)
   web.endless = True
   for web.lengths, limit in ((True, sizes[1]), (False, 9000)):
-    code, out, _ = run(web.url, *FLAGS, '--json')
-    assert code == 1 and f'sends more than {limit:,} B for ' in out
-    assert json.loads(out)['bytes'] <= 2 * sum(sizes) and not raw_files(store)
+    document = run.document(web.url, *FLAGS, code=1)
+    assert f'sends more than {limit:,} B for ' in str(document)
+    assert document['bytes'] <= 2 * sum(sizes) and not raw_files(store)
   web.endless, web.lengths = False, True
-  code, out, _ = run(web.url, *FLAGS)
-  assert code == 0 and f'hash {run_hash}' in out
+  assert f'hash {run_hash}' in run.output(web.url, *FLAGS)
 
 
 def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
   from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
 
   for k, last_step in enumerate(('transition', 'observation')):
+    episodes = unplugged_files.random_episodes(30, 20, seed=k)
     unplugged_files.write_file(
-      pong / NAMES[k],
-      unplugged_files.random_episodes(30, 20, seed=k),
-      k,
-      last_step=last_step,
+      pong / NAMES[k], episodes, k, last_step=last_step
     )
   code, _, err = run(web.url, *FLAGS, '--jobs=1')
   assert code == 2 and is_one_line(err) and 'to go on as before' in err
   assert len(web.gets(NAMES[1])) == 1
-  code, out, _ = run(web.url, *FLAGS, '--last_step=transition', to='other')
-  assert code == 0 and 'terminal steps: transition' in out
+  out = run.output(web.url, *FLAGS, '--last_step=transition', to='other')
+  assert 'terminal steps: transition' in out

@@ -1,24 +1,8 @@
-"""Fixtures of the import and export tests."""
-
-import json
-
 import pytest
 
 from batch_rl.tests import ring_logs, shards
 
 CAPACITY = 40
-
-
-@pytest.fixture
-def import_json(run):
-  """Runs `import --json`; returns its document."""
-
-  def import_(*arguments):
-    code, out, err = run('import', *arguments, '--json')
-    assert code == 0, err
-    return json.loads(out)
-
-  return import_
 
 
 @pytest.fixture

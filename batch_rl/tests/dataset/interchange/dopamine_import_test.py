@@ -1,5 +1,3 @@
-"""Tests for imported shards: manifests and resumption."""
-
 import json
 import os
 import shutil
@@ -18,17 +16,15 @@ def content(folder):
 def test_shards_become_a_store(original, tmp_path, run):
   source = shutil.copytree(original, tmp_path / 'Pong/3/replay_logs')
   before = content(source)
-  code, out, err = run('import', source.parent, tmp_path / 'store')
-  assert code == 0 and out.endswith(f'{tmp_path}/store: 3 shards\n')
+  out = run.output('import', source.parent, tmp_path / 'store')
+  assert out.endswith(f'{tmp_path}/store: 3 shards\n')
   assert content(source) == before
   assert not any(p.is_symlink() for p in (tmp_path / 'store').iterdir())
   manifest = json.loads((tmp_path / 'store' / manifests.FILE_NAME).read_text())
   assert manifest['origin']['source'] == str(source.parent)
   assert sorted(os.listdir(tmp_path)) == ['Pong', 'original', 'store']
-  code, out, _ = run('inspect', tmp_path / 'store', '--json')
-  assert json.loads(out)['game'] == 'Pong'
-  code, out, _ = run('verify', tmp_path / 'store')
-  assert code == 0
+  assert run.document('inspect', tmp_path / 'store')['game'] == 'Pong'
+  run.output('verify', tmp_path / 'store')
 
 
 def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):
@@ -59,8 +55,7 @@ def test_the_manifest_of_our_logger_is_kept(tmp_path, run):
   logs = source / 'replay_logs'
   environment = {'game': 'Pong', 'num_actions': 6}
   with shards.make_log(logs, CAPACITY, environment=environment) as log:
-    for row in sum(shards.make_episodes([30, 30]), []):
-      shards.add_row(log, row)
+    shards.add_rows(log, sum(shards.make_episodes([30, 30]), []))
   manifest = manifests.read(str(logs))
   manifests.write(str(source / 'store'), {})  # of another run
   assert run('import', source, store)[0] == 0

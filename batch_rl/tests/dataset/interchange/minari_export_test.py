@@ -1,6 +1,3 @@
-"""Tests for exported Minari datasets, read by Minari."""
-
-import json
 import sys
 
 import numpy as np
@@ -10,7 +7,6 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import observations
-from batch_rl.tests.dataset.conftest import is_one_line
 
 if sys.version_info < (3, 11):
   pytest.skip('Minari needs Python 3.11', allow_module_level=True)
@@ -51,9 +47,7 @@ def test_minari_has_the_same_transitions(tmp_path, run, monkeypatch, kinds):
   root = tmp_path / 'datasets'
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(root))
   target = root / 'atari' / 'pong-v0'
-  code, out, err = run('export', logs, target, '--format=minari', '--json')
-  assert code == 0, err
-  document = json.loads(out)
+  document = run.document('export', logs, target, '--format=minari')
   dataset = minari.load_dataset('atari/pong-v0')
   expected = runs.expected_transitions(logged, kinds)
   runs.assert_same(transitions_of(dataset), expected)
@@ -84,9 +78,8 @@ def test_minari_has_any_observations(tmp_path, run, monkeypatch, kind):
   monkeypatch.setitem(sys.modules, 'ale_py', None)  # not installed
   monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
   arguments = tmp_path / 'World/1', tmp_path / 'world-v0', '--format=minari'
-  code, out, err = run('export', *arguments, '--json')
-  document = json.loads(out)
-  assert code == 0 and document['environment'] is None, err
+  document = run.document('export', *arguments)
+  assert document['environment'] is None
   dataset = minari.load_dataset('world-v0')
   shape, dtype = observations.KINDS[kind]
   space = dataset.observation_space
@@ -109,10 +102,8 @@ def test_a_mistake_is_one_line(tmp_path, run, monkeypatch):
   root = tmp_path / 'Pong' / '1'
   runs.write_run(root, runs.make_episodes(8))
   for target, message in ((tmp_path / 'out', 'pong-v0'), (root, 'exists')):
-    code, _, err = run('export', root, target, '--format=minari')
-    assert code == 2 and is_one_line(err) and message in err
+    assert message in run.error('export', root, target, '--format=minari')
   monkeypatch.setitem(sys.modules, 'h5py', None)
-  code, _, err = run('export', root, tmp_path / 'pong-v0', '--format=minari')
-  assert code == 2 and is_one_line(err)
+  err = run.error('export', root, tmp_path / 'pong-v0', '--format=minari')
   assert 'h5py' in err and 'pip install' in err
   assert [path.name for path in tmp_path.iterdir()] == ['Pong']

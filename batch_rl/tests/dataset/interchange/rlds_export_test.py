@@ -1,5 +1,3 @@
-"""Tests for exported RLDS datasets, read by TFDS and imported again."""
-
 import os
 import sys
 
@@ -12,7 +10,6 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.conftest import is_one_line
 
 pytestmark = pytest.mark.usefixtures('eager')
 
@@ -40,8 +37,8 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   (killed / '.lock').write_text('')
   (killed / 'made' / 'dataset_info.json').write_text('{')
   (killed / 'made' / 'dqn_replay-train.tfrecord-00000').write_bytes(b'x')
-  code, out, _ = run('export', tmp_path / 'Pong/4', target, '--format=rlds')
-  assert code == 0 and '4 episodes, 215 steps' in out and 'trunc' not in out
+  out = run.output('export', tmp_path / 'Pong/4', target, '--format=rlds')
+  assert '4 episodes, 215 steps' in out and 'trunc' not in out
   info, found = read_steps(target)
   assert repr(info.features) == repr(atari_utils.features_dict())
   assert info.full_name == 'dqn_replay/Pong_run_4/1.0.0'
@@ -71,11 +68,9 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   assert sorted(os.listdir(tmp_path)) == ['Pong', 'rlds']
   shards.write_run(tmp_path / 'tiny/1/replay_logs', [9], 20)
   flags = tmp_path / 'out', '--format=rlds'
-  code, _, err = run('export', tmp_path / 'tiny/1', *flags)
-  assert code == 2 and is_one_line(err) and '2 x 2 uint8' in err
+  assert '2 x 2 uint8' in run.error('export', tmp_path / 'tiny/1', *flags)
   monkeypatch.setitem(sys.modules, 'tensorflow_datasets', None)
-  code, _, err = run('export', tmp_path / 'Pong/4', *flags)
-  assert code == 2 and is_one_line(err) and 'pip install' in err
+  assert 'pip install' in run.error('export', tmp_path / 'Pong/4', *flags)
   assert not list(tmp_path.glob('out*'))  # nothing is left behind
 
 
@@ -83,13 +78,12 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   'kinds',
   [{1: 'truncated', 3: 'open'}, {0: 'truncated', 1: 'late', 2: 'truncated'}],
 )
-def test_a_round_trip_changes_nothing(tmp_path, import_json, run, kinds):
+def test_a_round_trip_changes_nothing(tmp_path, run, kinds):
   logged = runs.make_episodes(*runs.LENGTHS)
   logs = runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
-  code, out, _ = run('export', logs, tmp_path / 'rlds', '--format=rlds')
-  assert code == 0
+  out = run.output('export', logs, tmp_path / 'rlds', '--format=rlds')
   target = tmp_path / 'store'
-  document = import_json(tmp_path / 'rlds', target)
+  document = run.document('import', tmp_path / 'rlds', target)
   reader = episodes.Reader(run_directories.as_run(str(logs)))
   assert reader.hash in out and 'note: 2 episodes are truncated' in out
   assert document['last_step'] == 'observation'

@@ -1,5 +1,3 @@
-"""Tests for imported TFDS datasets: their files become the shards of a store."""
-
 import json
 import os
 import shutil
@@ -13,7 +11,6 @@ from batch_rl.dataset.interchange import rlds_export, rlds_import
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store_directory
 from batch_rl.tests import interchange_runs as runs
-from batch_rl.tests.dataset.conftest import is_one_line
 
 pytestmark = pytest.mark.usefixtures('eager')
 
@@ -42,13 +39,10 @@ def raw_episode(episode, terminated=True, number=0, checkpoint=0):
   }
 
 
-def build(
-  directory,
-  splits,
-  features=None,
-  name='rlu_atari_checkpoints_ordered',
-  config='Pong_run_3',
-):
+NAME = 'rlu_atari_checkpoints_ordered'
+
+
+def build(directory, splits, features=None, name=NAME, config='Pong_run_3'):
   """Writes splits, `{name: [episode, ...]}`; returns the version's directory."""
   builder = tfds.dataset_builders.store_as_tfds_dataset(
     name,
@@ -62,7 +56,7 @@ def build(
   return builder.data_dir
 
 
-def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
+def test_checkpoints_become_one_run_in_order(tmp_path, run):
   logged = runs.make_episodes(*runs.LENGTHS)
   source = build(
     tmp_path / 'tfds',
@@ -78,11 +72,11 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
   target = tmp_path / 'store'
   assert run('import', source, target, '--checkpoints=9-11')[0] == 2  # no 11
   # A range of checkpoints; the others may come later.
-  import_json(source, target, '--checkpoints=9-10')
+  run.document('import', source, target, '--checkpoints=9-10')
   runs.assert_same(
     runs.transitions(target), runs.expected_transitions(logged[2:])
   )
-  document = import_json(source, target)
+  document = run.document('import', source, target)
   assert document['game'] == 'Pong' and document['last_step'] == 'transition'
   assert document['order'] == 'time' and document['truncated'] == 1
   runs.assert_same(
@@ -93,18 +87,18 @@ def test_checkpoints_become_one_run_in_order(tmp_path, import_json, run):
   assert manifest['agent'] == 'dqn'
   assert manifest['environment']['game'] == 'Pong'
   about = manifest['source']
-  assert about['name'] == 'rlu_atari_checkpoints_ordered/Pong_run_3/1.1.0'
+  assert about['name'] == f'{NAME}/Pong_run_3/1.1.0'
   assert about['directory'] == str(source) and about['run'] == '3'
-  name = 'rlu_atari_checkpoints_ordered-checkpoint_{}.tfrecord-00000-of-00001'
   assert [[*entry['files']] for entry in manifest['shards']] == [
-    [name.format(checkpoint)] for checkpoint in ('02', '09', '10')
+    [f'{NAME}-checkpoint_{checkpoint}.tfrecord-00000-of-00001']
+    for checkpoint in ('02', '09', '10')
   ]
   # Returns before clipping are unknown.
   assert 'unclipped_return' not in manifest['episodes']
   assert 'unclipped_returns' not in manifest['shards'][0]['episodes']
   assert manifest['episodes']['count'] == 4
-  code, out, _ = run('inspect', target)
-  assert code == 0 and 'Pong by dqn' in out
+  out = run.output('inspect', target)
+  assert 'Pong by dqn' in out
   assert 'note: 1 episodes were truncated' in out
 
 
@@ -119,8 +113,8 @@ def test_each_file_of_a_split_becomes_a_shard(tmp_path, run):
   path = rlds / 'dqn_replay-train.tfrecord-00001'
   content = path.read_bytes()
   path.write_bytes(content * 2)  # intact records
-  code, out, _ = run('import', rlds, tmp_path / 'store')
-  assert code == 1 and 'has 4 episodes, but 2 by dataset_info.json' in out
+  out = run.output('import', rlds, tmp_path / 'store', code=1)
+  assert 'has 4 episodes, but 2 by dataset_info.json' in out
   path.write_bytes(content)
   kept = (tmp_path / 'store/shard-0.bin').stat().st_mtime_ns
   assert run('import', rlds, tmp_path / 'store')[0] == 0
@@ -132,7 +126,7 @@ def test_each_file_of_a_split_becomes_a_shard(tmp_path, run):
 
 
 @pytest.mark.parametrize('has_both', [True, False])
-def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
+def test_rewards_are_clipped_and_returns_kept(tmp_path, run, has_both):
   """Before version 1.3.0, rlu_atari had clipped and unclipped rewards."""
   steps = {
     **atari_utils.features_dict()['steps'].feature,
@@ -152,7 +146,7 @@ def test_rewards_are_clipped_and_returns_kept(tmp_path, import_json, has_both):
       episode['steps']['clipped_reward'] = clipped
   source = build(tmp_path, {'train': raw}, features if has_both else None)
   target = tmp_path / 'store'
-  assert import_json(source, target)['last_step'] == 'transition'
+  assert run.document('import', source, target)['last_step'] == 'transition'
   runs.assert_same(runs.transitions(target), runs.expected_transitions(logged))
   manifest = json.loads((target / manifests.FILE_NAME).read_text())
   for key, scale in (('unclipped_return', 5), ('return', 1)):
@@ -215,12 +209,12 @@ def dataset(tmp_path_factory):
 def test_a_mistake_is_one_line(dataset, tmp_path, run, name, options, messages):
   """A malformed file is left out."""
   arguments = dataset / name, tmp_path / 'out', *(options or [])
-  code, out, err = run('import', *arguments)
   if options is None:
-    assert code == 1 and not err and messages[0] in out
+    out = run.output('import', *arguments, code=1)
+    assert messages[0] in out
     assert out.count('left out: Invalid dataset: ') == 1
     return
-  assert code == 2 and is_one_line(err), err
+  err = run.error('import', *arguments)
   assert all(message in err for message in [name, *messages]), err
   assert not os.listdir(tmp_path)  # nothing is left behind
 
@@ -235,6 +229,6 @@ def test_the_configuration_names_game_and_run(dataset, tmp_path):
 
 def test_other_files_are_not_replaced(dataset, tmp_path, run):
   (tmp_path / 'file').write_text('mine')
-  code, _, err = run('import', dataset / 'good', tmp_path)
-  assert code == 2 and is_one_line(err) and 'holds something else' in err
+  err = run.error('import', dataset / 'good', tmp_path)
+  assert 'holds something else' in err
   assert os.listdir(tmp_path) == ['file']

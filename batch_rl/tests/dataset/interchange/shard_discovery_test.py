@@ -1,5 +1,3 @@
-"""Tests that shards are found in the common layouts, and that runs are not mixed."""
-
 import json
 import shutil
 
@@ -9,7 +7,6 @@ import pytest
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.interchange.conftest import CAPACITY
 
 
@@ -49,8 +46,7 @@ def test_all_layouts_give_the_same_run(original, tmp_path, run, layout):
   source = rename(original, tmp_path / 'source', NAMES[layout])
   before = sorted(p for p in source.rglob('*') if p.is_file())
   target = tmp_path / 'store'
-  code, out, err = run('import', source, target)
-  assert code == 0 and not err and 'ignored' not in out
+  assert 'ignored' not in run.output('import', source, target)
   assert run('compare', original, target)[0] == 0
   assert sorted(p for p in source.rglob('*') if p.is_file()) == before
   manifest = json.loads((target / manifests.FILE_NAME).read_text())
@@ -68,16 +64,15 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
   )
   rows = shards.make_episodes([30, 30, 30])
   for number, episode in enumerate(rows):
-    for row in episode:
-      shards.add_row(memory, row)
+    shards.add_rows(memory, episode)
     memory.save(str(folder), number)
     (folder / f'ckpt.{number}').write_bytes(b'\x80\x04a pickle')
     (folder / f'tf_ckpt-{number}.index').write_bytes(b'weights')
     (folder / f'sentinel_checkpoint_complete.{number}').write_bytes(b'')
   memory.save(str(folder), 3)
   (folder / shard_files.file_name('reward', 3)).unlink()
-  code, out, err = run('import', tmp_path / 'run', tmp_path / 'store')
-  assert code == 1 and not err and 'shard 3 is left out' in out
+  out = run.output('import', tmp_path / 'run', tmp_path / 'store', code=1)
+  assert 'shard 3 is left out' in out
   # 33 rows, then 66 with the last 40 in the ring, then 99.
   assert 'repeats' in out and 'ignored' not in out
   # Row 0 to 32, then 33 to 65, then 66 to 98.
@@ -90,7 +85,7 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
   )
 
 
-def test_other_files_are_not_taken(original, tmp_path, import_json, run):
+def test_other_files_are_not_taken(original, tmp_path, run):
   source = rename(original, tmp_path / 'source', shard_files.file_name)
   name = shard_files.file_name('observation', 0)
   others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3], f'._{name}']
@@ -102,21 +97,20 @@ def test_other_files_are_not_taken(original, tmp_path, import_json, run):
   (source / 'loop').symlink_to(source)
   (tmp_path / 'links').mkdir()
   (tmp_path / 'links/run').symlink_to(source)
-  document = import_json(tmp_path / 'links', tmp_path / 'store')
+  document = run.document('import', tmp_path / 'links', tmp_path / 'store')
   assert sorted(document['ignored']) == sorted(f'run/{n}' for n in others)
   assert run('compare', original, tmp_path / 'store')[0] == 0
 
 
 def test_an_incomplete_shard_is_left_out(original, tmp_path, run):
-  reward = shard_files.file_name('reward', 1)
-  (original / reward).unlink()
-  code, out, _ = run('import', original, tmp_path / 'store')
-  assert code == 1 and 'missing: shard 1 is left out: it has no reward' in out
+  (original / shard_files.file_name('reward', 1)).unlink()
+  out = run.output('import', original, tmp_path / 'store', code=1)
+  assert 'missing: shard 1 is left out: it has no reward' in out
   assert 'no shard between 0 and 2' in out
   for number in (0, 2):
     (original / shard_files.file_name('add_count', number)).unlink()
-  code, out, err = run('import', original, tmp_path / 'other')
-  assert code == 2 and is_one_line(err) and 'no complete shard' in err
+  err = run.error('import', original, tmp_path / 'other')
+  assert 'no complete shard' in err
   assert not (tmp_path / 'other').exists()
 
 
@@ -127,8 +121,7 @@ def test_two_runs_are_not_mixed(original, tmp_path, run, suffixes):
   first = [n for n in (0, 1, 2) if n not in suffixes] or suffixes
   rename(original, source, renamed('', '', '1/'), first)
   rename(original, source, renamed('', '', '2/'), suffixes)
-  code, out, err = run('import', source, tmp_path / 'run')
-  assert code == 2 and not out and is_one_line(err)
+  err = run.error('import', source, tmp_path / 'run')
   assert f'{source}/1/' in err and ' and 2/' in err and 'different' in err
   assert not (tmp_path / 'run').exists()
   assert run('import', source / '1', tmp_path / 'run')[0] == 0
@@ -138,5 +131,5 @@ def test_two_manifests_are_not_mixed(original, tmp_path, run):
   source = rename(original, tmp_path / 'runs', NAMES['a folder for each shard'])
   for number in (0, 2):
     manifests.write(f'{source}/Pong/1/shard-{number}', {'manifest_version': 1})
-  code, _, err = run('import', source, tmp_path / 'store')
-  assert code == 2 and is_one_line(err) and 'shard-2 have a manifest' in err
+  err = run.error('import', source, tmp_path / 'store')
+  assert 'shard-2 have a manifest' in err

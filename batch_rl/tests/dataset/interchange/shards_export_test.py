@@ -1,5 +1,3 @@
-"""Tests for exported shards: the same transitions, in the dataset's own format."""
-
 import json
 import tempfile
 
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.comparison import comparison, copies
+from batch_rl.dataset.comparison import comparison
 from batch_rl.dataset.interchange import episode_export, shards_export
 from batch_rl.dataset.sampling import episodes, subsets
 from batch_rl.dataset.shards import manifests, shard_files
@@ -17,6 +15,7 @@ from batch_rl.dataset.store import store
 from batch_rl.dataset.unplugged import file_names
 from batch_rl.tests import interchange_runs as runs
 from batch_rl.tests import observations, ring_logs
+from batch_rl.tests.dataset.comparison import copies_test
 from batch_rl.tests.dataset.sampling import episodes_test
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
@@ -26,15 +25,6 @@ def export(source, target, subset=None):
   return episode_export.export(
     run, str(target), shards_export.open_writer, subset
   )
-
-
-def assert_same_copies(a, b):
-  found = [copies.open_copy(str(path)) for path in (a, b)]
-  comparison.prepare(*found)
-  for copy in found:
-    copy.read(True, lambda count: None)
-  result = comparison.compare(*found)
-  assert result.same, result
 
 
 KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
@@ -80,7 +70,8 @@ def test_a_round_trip_changes_no_transition(
       store.convert(str(logs), source).close()
     target = f'{directory}/out/Pong/1'
     export(source, target)
-    assert_same_copies(source, target)
+    result = comparison.compare(*copies_test.read_all(source, target))
+    assert result.same, result
     if not missing:
       expected = runs.transitions(source if as_store else logs)
       if len(expected['action']):
@@ -109,10 +100,8 @@ def test_a_missing_shard_costs_no_more_steps(tmp_path, run):
 def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   source, target = tmp_path / 'worlds/1', tmp_path / 'out/1'
   columns = observations.write(source / 'replay_logs', kind, stack_size=2)
-  arguments = '--format=shards', '--subset=shards(0,9)', '--json'
-  code, out, err = run('export', source, target, *arguments)
-  assert code == 0, err
-  document = json.loads(out)
+  arguments = '--format=shards', '--subset=shards(0,9)'
+  document = run.document('export', source, target, *arguments)
   assert document['steps'] == 98 and document['truncated'] == 2
   found, kept = (
     json.loads((path / 'replay_logs' / manifests.FILE_NAME).read_text())
@@ -122,8 +111,7 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   assert exported == {'directory': str(source), 'hash': document['hash']}
   for name in ('format', 'truncated_rows', 'environment'):
     assert found[name] == kept[name]
-  code, out, err = run('verify', target)
-  assert code == 0 and 'all is well (3 shards' in out
+  assert 'all is well (3 shards' in run.output('verify', target)
   assert run('compare', source, target)[0] == 0
   read = list(episodes.Reader(run_directories.as_run(str(target))))
   for name in ('observation', 'action', 'reward'):
@@ -149,12 +137,10 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   unplugged_files.write_run(folder, 1, (0, 1, 3), clipped=clipped)
   imported, target = tmp_path / 'store', tmp_path / 'Pong' / '1'
   assert run('import', folder, imported)[0] == 0
-  arguments = target, '--format=shards', '--json'
-  code, out, err = run('export', imported, *arguments)
-  assert code == 0 and json.loads(out)['game'] == 'Pong', err
+  document = run.document('export', imported, target, '--format=shards')
+  assert document['game'] == 'Pong'
   assert run('verify', target)[0] == 0
-  code, out, _ = run('compare', imported, target)
-  assert code == 0 and out.endswith('same transitions\n')
+  assert run.output('compare', imported, target).endswith('same transitions\n')
   manifest = manifests.read(str(target / 'replay_logs'))
   kept = manifests.read(str(imported))
   assert manifest['source'] == kept['source'] and manifest['agent'] == 'dqn'

@@ -96,7 +96,6 @@ def test_rows_outside_the_run_are_errors_as_without(opened):
   sampler = sampler_lib.Sampler(opened, 4)
   assert sampler.wait_until_compiled()
   for row in (-1, opened.rows):
-    rows = np.array([5, row])
-    assert sampler._compiled.make(rows, 1, 'windows') is None
+    assert sampler._compiled.make(np.array([5, row]), 1, 'windows') is None
   with pytest.raises(IndexError):
     sampler.read(np.array([5, opened.rows]))

@@ -4,13 +4,11 @@ import concurrent.futures
 import pickle
 
 import numpy as np
-import pytest
 
 from batch_rl.dataset.sampling import batch_stream
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import shards
 from batch_rl.tests.dataset import streams
-from batch_rl.tests.dataset.store import stores
 from batch_rl.tests.dataset.streams import store  # noqa: F401
 
 
@@ -27,13 +25,6 @@ def test_copies_draw_the_same_batches(store):  # noqa: F811
   assert np.max(source.batch(3, 50).rows) < store.starts[2]
   # The store has the rewards; copies do not carry them.
   assert store.reward.tobytes() not in pickle.dumps(streams.steps(store))
-
-
-def test_a_run_in_memory_is_not_copied(tmp_path):
-  shards.write_run(tmp_path, [30], 80)
-  source = streams.transitions(stores.open_store(tmp_path))
-  with pytest.raises(ValueError, match='is in memory only'):
-    pickle.dumps(source)
 
 
 def test_a_stream_waits_for_the_shards(tmp_path, gate):

@@ -3,9 +3,6 @@
 `batch_kernel_test` and `sampler_test` compare batches, `frame_blocks_test` damaged stores.
 """
 
-import subprocess
-import sys
-
 import pytest
 
 from batch_rl.dataset.sampling import prefetch
@@ -85,7 +82,7 @@ print(len(stats.cache_hits), len(stats.cache_misses))
 
 
 def test_new_and_forked_processes_sample_by_kept_code_or_without_numba(
-  tmp_path,
+  tmp_path, run_code
 ):
   shards.write_run(tmp_path / 'logs', [30] * 5, capacity=50)
   opened = known_runs.open_store(
@@ -94,13 +91,7 @@ def test_new_and_forked_processes_sample_by_kept_code_or_without_numba(
   drawn = sampler_lib.Sampler(opened, 4, seed=0)
   assert drawn.wait_until_compiled()  # From now on the result is kept.
   expected = drawn.batch(0, 32).windows.sum()
-  done = subprocess.run(
-    [sys.executable, '-c', _SAMPLE_IN_FORKS, str(tmp_path / 'store')],
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
-  assert done.returncode == 0, done.stderr
+  done = run_code(_SAMPLE_IN_FORKS, tmp_path / 'store')
   assert 'WARNING' not in done.stderr
   slow, *lines = done.stdout.splitlines()
   assert 'sampling is slow' in slow and 'ModuleNotFoundError' in slow

@@ -98,8 +98,7 @@ def test_a_missing_shard_divides_an_episode(tmp_path):
 
 
 def test_only_complete_trajectories_can_be_chosen(tmp_path):
-  logged = runs.make_episodes(40, 30, 50)
-  runs.write_run(tmp_path, logged, 60)
+  runs.write_run(tmp_path, runs.make_episodes(40, 30, 50), 60)
   reader = read(tmp_path, 'random_trajectories(0.6)')
   assert reader.count == 2 and len(list(reader)) == 2
   assert reader.rows == sum(len(e.action) for e in reader)

@@ -1,8 +1,6 @@
 """Compiled decoding of LZ4 blocks: of a part, with a dictionary, and of damage."""
 
 import ctypes
-import subprocess
-import sys
 
 import numba
 import pytest
@@ -150,12 +148,7 @@ print(refused)
 """
 
 
-def test_damaged_blocks_cause_no_access_out_of_bounds():
+def test_damaged_blocks_cause_no_access_out_of_bounds(run_code):
   """Blocks and targets lie beside guard pages, in a process of their own."""
-  done = subprocess.run(
-    [sys.executable, '-c', _DECODE_BESIDE_GUARD_PAGES],
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  assert 6_000 < int(done.stdout) < 38_400
+  refused = int(run_code(_DECODE_BESIDE_GUARD_PAGES).stdout)
+  assert 6_000 < refused < 38_400

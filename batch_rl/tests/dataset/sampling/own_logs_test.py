@@ -1,5 +1,3 @@
-"""Transitions of one's own logs: all of them, as logged, and no padding."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Batches prepared ahead arrive in order."""
-
 import threading
 import time
 import traceback

@@ -1,5 +1,3 @@
-"""Returns to go, compared with a loop over the rewards."""
-
 import hypothesis
 import numpy as np
 import pytest

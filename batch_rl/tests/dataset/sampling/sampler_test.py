@@ -11,13 +11,6 @@ from hypothesis import strategies as st
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, ring_logs
-from batch_rl.tests.known_runs import (
-  Transition,
-  assert_same,
-  assert_same_without_compiled_code,
-  open_store,
-  write_run,
-)
 
 GAMMA = 0.5  # sums of clipped rewards are exact
 
@@ -28,7 +21,7 @@ def make_sampler(opened, stack_size=4, horizon=1, **kwargs):
 
 def drawn_transitions(sampler, rows):
   """Returns the transitions that a sampler gathers for rows of its store."""
-  assert_same_without_compiled_code(sampler, rows)
+  known_runs.assert_same_without_compiled_code(sampler, rows)
   batch = sampler.gather(rows)
   size = sampler.stack_size
   assert batch.windows.shape[1] == size + sampler.update_horizon
@@ -45,26 +38,16 @@ def drawn_transitions(sampler, rows):
     assert steps == sampler.update_horizon or terminal
     following = next_state[i].tolist(), int(batch.next_action[i])
     assert following[0] == frames[i, steps : steps + size].tolist()
-    found.append(
-      Transition(
-        state[i].tolist(),
-        int(batch.action[i]),
-        float(batch.reward[i]),
-        terminal,
-        *((None, None) if terminal else following),
-      )
-    )
+    values = int(batch.action[i]), float(batch.reward[i]), terminal
+    after = (None, None) if terminal else following
+    found.append(known_runs.Transition(state[i].tolist(), *values, *after))
   return found
 
 
 def assert_draws(sampler, run, present, kept=None):
   """Asserts that a sampler draws exactly the valid transitions of a run.
 
-  Args:
-    sampler: Sampler to test.
-    run: Run on disk.
-    present: Shards in the sampler's store.
-    kept: Shards that the sampler is restricted to; None for all.
+  Its store has the shards `present`; it may be restricted to the shards `kept`.
   """
   in_store = run.rows_of(present)
   chosen = [
@@ -91,12 +74,12 @@ def test_all_transitions_of_the_run_are_valid(
   tmp_path_factory, lengths, capacity, dropped, data
 ):
   """Some shards may be missing, and the sampler may be restricted to others."""
-  run = write_run(
+  run = known_runs.write_run(
     tmp_path_factory.mktemp('run'), lengths, capacity, dropped=dropped
   )
   present = known_runs.remove_shards(run, data)
   kept = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
-  opened = open_store(run.directory)
+  opened = known_runs.open_store(run.directory)
   for stack_size in (1, 2, 3, 4, 5):
     horizon = data.draw(st.integers(1, 4))
     sampler = make_sampler(opened, stack_size, horizon)
@@ -135,11 +118,11 @@ def test_padding_is_never_drawn_and_black_frames_are(
   lost, but never with four frames in a state.
   """
   directory = tmp_path_factory.mktemp('run')
-  run = write_run(directory, lengths, capacity, logged_with, black)
+  run = known_runs.write_run(directory, lengths, capacity, logged_with, black)
   present = set(run.suffixes) - {gone} or {gone}
   if gone >= 0 and len(run.suffixes) > 1:
     ring_logs.remove_shard(directory, gone)
-  opened, in_store = open_store(directory), run.rows_of(present)
+  opened, in_store = known_runs.open_store(directory), run.rows_of(present)
   for stack_size in (1, 2, 3, 4):
     sampler = make_sampler(opened, stack_size)
     expected = known_runs.transitions(run, in_store, stack_size, 1, GAMMA)
@@ -161,8 +144,8 @@ def test_padding_is_never_drawn_and_black_frames_are(
 
 
 def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
-  write_run(tmp_path, [30, 25, 40], capacity=50)
-  sampler = make_sampler(open_store(tmp_path))
+  known_runs.write_run(tmp_path, [30, 25, 40], capacity=50)
+  sampler = make_sampler(known_runs.open_store(tmp_path))
   valid = sampler.valid_rows()
   assert sampler.gather(valid.tolist()).rows.tolist() == valid.tolist()
   # The first row, padding, padding of the next episode, and beyond the run.
@@ -246,13 +229,12 @@ def test_batches_depend_on_seed_and_number_only(opened):
     found = list(pool.map(lambda n: shared.batch(n, 16), order))
   assert sorted(numbers) == list(range(80))
   for number, batch in zip(order, found, strict=True):
-    assert_same(batch, expected[number])
+    known_runs.assert_same(batch, expected[number])
   shared.reseed(4)
   assert shared.next_number() == 0
-  other = shared.draw(0, 16).tolist()
-  assert other != expected[0].rows.tolist()
+  assert shared.draw(0, 16).tolist() != expected[0].rows.tolist()
   shared.reseed(3)
-  assert_same(shared.batch(0, 16), expected[0])
+  known_runs.assert_same(shared.batch(0, 16), expected[0])
   shared.reseed(None)
   other = make_sampler(opened).draw(0, 16)
   assert shared.draw(0, 16).tolist() != other.tolist()
@@ -272,7 +254,7 @@ def test_draws_wait_for_the_shards(known_run, opened, gate):
         gate.release()
       other = make_sampler(opened, seed=0)
       other.restrict(shards)
-      assert_same(batch.result(60), other.batch(9, 50))
+      known_runs.assert_same(batch.result(60), other.batch(9, 50))
 
 
 def test_hash_and_subset_are_known_before_frames_are_packed(known_run, gate):

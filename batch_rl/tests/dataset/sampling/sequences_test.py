@@ -1,5 +1,6 @@
 """Sequences: their content, compared with a loop over the rows, and their distribution."""
 
+import dataclasses
 import tempfile
 
 import hypothesis
@@ -9,9 +10,7 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sequences
 from batch_rl.tests import interchange_runs, known_runs, ring_logs
-from batch_rl.tests.known_runs import open_store, write_run
-
-LENGTHS = [30, 25, 40, 11, 60, 33]
+from batch_rl.tests.known_runs import LENGTHS, open_store, write_run
 
 
 def make(opened, length=5, stack_size=3, **kwargs):
@@ -46,18 +45,11 @@ def expected_sequences(run, kept, selected, length, stack_size, gamma):
       frames = [
         run.rows[row].frame if row in trajectory else 0 for row in context
       ]
-      columns = [
-        (
-          row,
-          run.rows[row].action,
-          run.rows[row].reward,
-          run.rows[row].terminal,
-          trajectory.index(row) - first,
-          float(np.float32(to_go[row])),
-          True,
-        )
-        for row in inside
-      ]
+      columns = []
+      for row in inside:
+        _, *logged = dataclasses.astuple(run.rows[row])
+        place, left = trajectory.index(row) - first, np.float32(to_go[row])
+        columns.append((row, *logged, place, float(left), True))
       absent = length - len(inside)
       expected[last] = (
         [0] * absent + frames,
@@ -170,8 +162,7 @@ def test_truncated_and_late_episodes(tmp_path):
     for n in (9, 8, 12, 7)
   ]
   kinds = {0: 'truncated', 2: 'late', 3: 'open'}
-  logs = interchange_runs.write_run(tmp_path, logged, 15, kinds)
-  opened = open_store(logs)
+  opened = open_store(interchange_runs.write_run(tmp_path, logged, 15, kinds))
   sampler = make(opened, 20, 4)
   batch = sampler.gather(sampler.steps())
   last = batch.return_to_go[:, -1] == 1

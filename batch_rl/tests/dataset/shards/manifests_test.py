@@ -1,5 +1,3 @@
-"""Tests of `dataset/shards/manifests.py`."""
-
 import json
 
 import pytest

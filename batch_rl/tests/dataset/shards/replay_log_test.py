@@ -1,5 +1,3 @@
-"""The log of an online run resumes exactly from any checkpoint."""
-
 import contextlib
 import hashlib
 import itertools
@@ -33,14 +31,10 @@ def test_log_resumes_from_any_checkpoint(
   stopped = data.draw(st.integers(checkpointed, len(steps)))
   end = data.draw(st.sampled_from(['closed', 'killed', 'in use']))
 
-  def log_steps(log, chosen):
-    for row in chosen:
-      shards.add_row(log, row)
-
   first = shards.make_log(directory, capacity, stack_size, run_id='a')
-  log_steps(first, steps[:checkpointed])
+  shards.add_rows(first, steps[:checkpointed])
   state = json.loads(json.dumps(first.checkpoint()))
-  log_steps(first, steps[checkpointed:stopped])
+  shards.add_rows(first, steps[checkpointed:stopped])
   if end == 'closed':
     first.close()
   elif end == 'killed':
@@ -66,7 +60,7 @@ def test_log_resumes_from_any_checkpoint(
     assert read['action', number] == expected[number].action
     assert read['terminal', number] == expected[number].terminal
 
-  log_steps(second, steps[checkpointed:])
+  shards.add_rows(second, steps[checkpointed:])
   second.close()
   assert shards.read_run(directory) == logged
 
@@ -89,13 +83,12 @@ def test_log_resumes_from_any_checkpoint(
 
 
 def test_manifest_has_hashes_and_returns(tmp_path):
-  log = shards.make_log(tmp_path, 40, game='Pong')
   frame = np.ones((2, 2), np.uint8)
-  for rewards in ([1, 0, 1], [-1, -1]):
-    for step, reward in enumerate(rewards):
-      ended = step == len(rewards) - 1
-      log.add(frame, 1, reward, ended, unclipped_reward=10 * reward)
-  log.close()
+  with shards.make_log(tmp_path, 40, game='Pong') as log:
+    for rewards in ([1, 0, 1], [-1, -1]):
+      for step, reward in enumerate(rewards):
+        ended = step == len(rewards) - 1
+        log.add(frame, 1, reward, ended, unclipped_reward=10 * reward)
   manifest = manifests.read(str(tmp_path))
   assert manifest['game'] == 'Pong'
   statistics = manifest['shards'][0]['episodes']
@@ -172,8 +165,7 @@ def test_a_with_block_closes_the_log(tmp_path, fails):
   episodes = shards.make_episodes([9, 9])
   with pytest.raises(RuntimeError) if fails else contextlib.nullcontext():
     with shards.make_log(tmp_path, 40, run_id='a') as log:
-      for row in episodes[0]:
-        shards.add_row(log, row)
+      shards.add_rows(log, episodes[0])
       state = log.checkpoint()
       shards.add_row(log, episodes[1][0])
       if fails:
@@ -191,8 +183,7 @@ def test_a_with_block_closes_the_log(tmp_path, fails):
   del state['run_id']  # Earlier versions did not write it.
   with shards.make_log(tmp_path, 40, run_id='a') as log:
     log.restore(state)
-    for row in episodes[1]:
-      shards.add_row(log, row)
+    shards.add_rows(log, episodes[1])
   assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
 
 
@@ -214,8 +205,7 @@ def write_log(directory, lengths, checkpointed, run_id):
   for number, episode in enumerate(shards.make_episodes(lengths)):
     if number == checkpointed:
       state = log.checkpoint()
-    for row in episode:
-      shards.add_row(log, row)
+    shards.add_rows(log, episode)
   log.close()
   return json.loads(json.dumps(state))
 

@@ -38,8 +38,7 @@ def test_shards_equal_dumps_of_dopamine_memory(
   memory = DumpingMemory((2, 2), stack_size, capacity, 1)
   memory.dumps = []
   for episode in shards.make_episodes(lengths):
-    for row in episode:
-      shards.add_row(memory, row)
+    shards.add_rows(memory, episode)
   for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
     loaded = shard_reader.read_shard(str(ours), suffix)
     assert loaded['add_count'] == add_count == (suffix + 1) * capacity - 1
@@ -59,8 +58,7 @@ def test_the_last_shard_is_filled_with_zeros(tmp_path, monkeypatch, block):
   """Zeros are compressed once in blocks; a resumed log replaces some by rows."""
   monkeypatch.setattr(shard_writer, '_ZEROS', block)
   log = shards.make_log(tmp_path, 50, 1, run_id='a')
-  for _ in range(60):
-    shards.add_row(log, shards.Row(7, 5, 2.0, 1))
+  shards.add_rows(log, [shards.Row(7, 5, 2.0, 1)] * 60)
   state = log.checkpoint()
   log.close()
   with shards.make_log(tmp_path, 50, 1, run_id='a') as resumed:

@@ -1,5 +1,3 @@
-"""Tests of `dataset/shards/stitching.py`; see also `store/run_rows_test.py`."""
-
 import numpy as np
 import pytest
 from hypothesis import given

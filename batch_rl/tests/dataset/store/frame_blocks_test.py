@@ -1,8 +1,6 @@
 """Frames that are damaged, or disappear while in use, are an error."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -79,16 +77,9 @@ for size in 10, 0:
 """
 
 
-def test_a_store_truncated_while_sampled_is_an_error(directory):
+def test_a_store_truncated_while_sampled_is_an_error(directory, run_code):
   """In a process of its own, which the signal of such a read would end."""
-  done = subprocess.run(
-    [sys.executable, '-c', _SAMPLE_WHILE_TRUNCATED, directory],
-    capture_output=True,
-    text=True,
-    timeout=100,
-  )
-  assert done.returncode == 0, done.stderr
-  lines = done.stdout.splitlines()
+  lines = run_code(_SAMPLE_WHILE_TRUNCATED, directory).stdout.splitlines()
   assert len(lines) == 8
   assert all('shard-1.bin is damaged' in line for line in lines)
   assert all(line.startswith('DataError') for line in lines)

@@ -1,5 +1,3 @@
-"""The small columns of a shard, without stale rows."""
-
 import hashlib
 
 import numpy as np

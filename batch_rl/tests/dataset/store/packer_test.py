@@ -1,5 +1,3 @@
-"""Shards are packed in the background; errors reach the caller."""
-
 import shutil
 import threading
 import time
@@ -10,6 +8,7 @@ import pytest
 from batch_rl.dataset import store
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.tests import shards
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.store import packing, stores
 
 
@@ -48,9 +47,7 @@ def test_background_errors_are_raised(tmp_path, caplog):
     add_count = 1300 * (suffix + 1) - 1
     packing.write(tmp_path, suffix, add_count, np.zeros(1300), frames)
   path = tmp_path / shard_files.file_name('observation', 1)
-  content = bytearray(path.read_bytes())
-  content[-len(content) // 3] ^= 255
-  path.write_bytes(content)
+  run_files.flip_a_bit(path, -path.stat().st_size // 3)
   opened = store.Store(str(tmp_path))
   opened.wait([0])
   with pytest.raises(ValueError, match='observation_ckpt.1.gz is damaged'):

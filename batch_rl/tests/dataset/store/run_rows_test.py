@@ -26,8 +26,7 @@ def test_each_row_has_its_place_in_a_ring(
   tmp_path_factory, lengths, capacity, limit, data
 ):
   """The columns of the run are those of the files, row by row and ring by ring."""
-  directory = tmp_path_factory.mktemp('run')
-  run = known_runs.write_run(directory, lengths, capacity)
+  run = known_runs.write_run(tmp_path_factory.mktemp('run'), lengths, capacity)
   present = sorted(known_runs.remove_shards(run, data))
   opened = store.Store(run.directory, max_rows=limit, pack=False)
   assert opened.ring_sizes() == [capacity] * len(present)

@@ -1,5 +1,3 @@
-"""Packed frames equal those on disk, and padding is recognised."""
-
 import os
 
 import numpy as np

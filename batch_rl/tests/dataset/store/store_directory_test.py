@@ -21,6 +21,7 @@ from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard, store_directory
 from batch_rl.tests import ring_logs, shards
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.store import stores
 
 
@@ -52,9 +53,7 @@ def test_damaged_cache_is_packed_again(tmp_path, packings, caplog):
   binary.write_bytes(binary.read_bytes()[:-1])
   (cache / 'shard-1.json').write_text('{"suffix": 1')
   os.remove(cache / 'shard-2.bin')
-  content = bytearray((cache / 'shard-3.bin').read_bytes())
-  content[-1] ^= 1  # In the terminals.
-  (cache / 'shard-3.bin').write_bytes(content)
+  run_files.flip_a_bit(cache / 'shard-3.bin', -1)  # in the terminals
   del packings[:]
   assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
   assert packings == [0, 1, 2, 3]
@@ -260,8 +259,7 @@ def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
   os.remove(directory / 'shard-2.json')
   with pytest.raises(ValueError, match='incomplete store: shards 2 are'):
     store.Store(str(directory))
-  opened = stores.open_store(directory, skip_damaged=True)
-  assert opened.suffixes == [0, 1, 3]
+  assert stores.open_store(directory, skip_damaged=True).suffixes == [0, 1, 3]
   assert 'shards 2 are missing' in caplog.text
   for path in directory.glob('shard-*.json'):
     path.unlink()

@@ -1,5 +1,3 @@
-"""A store has the rows of its shards, in time order."""
-
 import os
 import pickle
 import shutil
@@ -116,14 +114,9 @@ def test_shards_damaged_on_opening_are_named_or_skipped(tmp_path, caplog):
     (tmp_path / shard_files.file_name(name, suffix)).write_bytes(b'')
   for suffix, value in ((3, np.nan), (4, -np.inf)):
     wrong[suffix] = f'Shard {suffix} in .* has reward {value}'
-    reward = np.full(50, value)
-    ring_logs.write_shard(
-      tmp_path,
-      suffix,
-      50 * suffix + 49,
-      np.zeros((50, 2, 2), np.uint8),
-      *(np.zeros(50), reward, np.zeros(50)),
-    )
+    frames, zeros = np.zeros((50, 2, 2), np.uint8), np.zeros(50)
+    columns = frames, zeros, np.full(50, value), zeros
+    ring_logs.write_shard(tmp_path, suffix, 50 * suffix + 49, *columns)
   for suffix, message in wrong.items():
     with pytest.raises(ValueError, match=message):
       store.Store(str(tmp_path), [suffix])

@@ -1,5 +1,3 @@
-"""Helpers of the tests of stores."""
-
 import builtins
 import os
 import shutil
@@ -20,11 +18,10 @@ def rows_in(opened):
   frames = opened.frames(np.arange(opened.rows))
   assert (frames == frames[:, :1, :1]).all()
   terminal = np.isin(np.arange(opened.rows), opened.ends)
+  columns = frames[:, 0, 0], opened.action, opened.reward, terminal
   return [
     shards.Row(int(f), int(a), float(r), int(t))
-    for f, a, r, t in zip(
-      frames[:, 0, 0], opened.action, opened.reward, terminal, strict=True
-    )
+    for f, a, r, t in zip(*columns, strict=True)
   ]
 
 
@@ -36,16 +33,25 @@ def copy_shard(directory, old, new):
     )
 
 
-def damage_frames(patch, suffix):
-  """Makes packing find the frames of a shard damaged, as opening does not."""
+def before_packing(patch, function):
+  """Calls a function with the number of each shard before it is packed."""
   original = shard_packing.pack
 
   def pack(data_dir, columns, *args, **kwargs):
-    if columns.suffix == suffix:
-      raise ValueError(f'the frames of shard {suffix} are damaged')
+    function(columns.suffix)
     return original(data_dir, columns, *args, **kwargs)
 
   patch.setattr(shard_packing, 'pack', pack)
+
+
+def damage_frames(patch, suffix):
+  """Makes packing find the frames of a shard damaged, as opening does not."""
+
+  def find(packed):
+    if packed == suffix:
+      raise ValueError(f'the frames of shard {suffix} are damaged')
+
+  before_packing(patch, find)
 
 
 def fail_to_open(monkeypatch, name, number):

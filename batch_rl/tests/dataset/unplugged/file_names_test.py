@@ -1,5 +1,3 @@
-"""Tests of the names of RL Unplugged's files, against TFDS's."""
-
 import os
 
 import pytest

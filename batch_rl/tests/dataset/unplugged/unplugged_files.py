@@ -5,8 +5,7 @@ reader is tested against other writers.
 """
 
 import pathlib
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -16,20 +15,14 @@ from batch_rl.dataset.unplugged import file_names
 
 
 class Episode(NamedTuple):
-  """The n logged rows of an episode; a plain tuple will do, too.
+  """The n logged rows of an episode; a plain tuple will do, too."""
 
-  Attributes:
-    observation: uint8 (n, 84, 84).
-    action: Integers (n,).
-    reward: Unclipped rewards (n,).
-  """
-
-  observation: np.ndarray
+  observation: np.ndarray  # uint8 (n, 84, 84)
   action: np.ndarray
-  reward: np.ndarray
+  reward: np.ndarray  # not clipped
 
 
-def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
+def random_episodes(*lengths, seed=0):
   """Returns episodes of given lengths: smooth frames, some rewards beyond 1.
 
   The last reward is not zero, which tells whether terminal steps are transitions.
@@ -45,19 +38,15 @@ def random_episodes(*lengths: int, seed: int = 0) -> list[Episode]:
   return made
 
 
-def encode_png(frame: np.ndarray) -> bytes:
+def encode_png(frame):
   """Returns a frame, uint8 (84, 84), as PNG."""
   options = [cv2.IMWRITE_PNG_COMPRESSION, 6]  # the level of TFDS
   return cv2.imencode('.png', frame, options)[1].tobytes()
 
 
 def features(
-  episode: Any,
-  checkpoint: int = 0,
-  number: int = 0,
-  last_step: str = 'transition',
-  clipped: bool = True,
-) -> dict[str, list]:
+  episode, checkpoint=0, number=0, last_step='transition', clipped=True
+):
   """Returns the values of an episode's features.
 
   Args:
@@ -92,7 +81,7 @@ def features(
   }
 
 
-def serialize(values: dict[str, list]) -> bytes:
+def serialize(values):
   """Returns features as a serialised `tf.train.Example`; types by the values."""
 
   def feature(entries):
@@ -107,9 +96,7 @@ def serialize(values: dict[str, list]) -> bytes:
   return example.SerializeToString(deterministic=True)
 
 
-def write_records(
-  path: Any, records: Iterable[bytes], compression: str = 'GZIP'
-) -> str:
+def write_records(path, records, compression='GZIP'):
   """Writes a TFRecord file, with compression '' for none; returns its path."""
   pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
   with tf.io.TFRecordWriter(str(path), compression) as writer:
@@ -118,9 +105,7 @@ def write_records(
   return str(path)
 
 
-def write_file(
-  path: Any, episodes: Iterable[Any], checkpoint: int = 0, **options: Any
-) -> str:
+def write_file(path, episodes, checkpoint=0, **options):
   """Writes a checkpoint with options of `features`; returns the file's path."""
   records = (
     serialize(features(episode, checkpoint, number, **options))
@@ -129,25 +114,16 @@ def write_file(
   return write_records(path, records)
 
 
-def write_run(
-  folder: Any,
-  run: int = 1,
-  checkpoints: Iterable[int] = (0,),
-  first_checkpoint: int = 0,
-  **options: Any,
-) -> list[str]:
+def write_run(folder, run=1, checkpoints=(0,), first_checkpoint=0, **options):
   """Writes files of three random episodes, of 30, 20 and 25 rows; returns their paths.
 
   The checkpoint of file 0 is `first_checkpoint`. Options are those of `features`.
   """
   folder = pathlib.Path(folder)
   count = file_names.count_of(folder.name)
-  return [
-    write_file(
-      folder / file_names.format(run, k, count),
-      random_episodes(30, 20, 25, seed=100 * run + k),
-      first_checkpoint + k,
-      **options,
-    )
-    for k in checkpoints
-  ]
+  paths = []
+  for k in checkpoints:
+    path = folder / file_names.format(run, k, count)
+    episodes = random_episodes(30, 20, 25, seed=100 * run + k)
+    paths.append(write_file(path, episodes, first_checkpoint + k, **options))
+  return paths
