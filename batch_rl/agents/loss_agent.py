@@ -107,8 +107,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     """Returns an action for each state, integers (n,); `policy` chooses by default.
 
     It is the only definition of how the agent acts, in training and evaluation, in
-    one emulator or several. Random actions of epsilon-greedy acting come on top. An
-    action depends on the outputs for its own state only.
+    one emulator or several. Epsilon-greedy exploration is added to it. An action
+    depends on the outputs for its own state only.
 
     Args:
       outputs: Result of `acting_outputs` for n states.
@@ -204,8 +204,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       kind = 'network' if networks is self.networks else 'target copy'
       raise ValueError(
         f'{type(self).__name__} has no {kind} {name!r}, only '
-        f'{", ".join(networks) or "none"}: make it by add_network, or by a term such '
-        'as @Imitation().'
+        f'{", ".join(networks) or "none"}: make it by add_network, or by a term such as '
+        '@Imitation(). The online network has a target copy if the backup needs one.'
       )
     network = networks[name]
     # A tensor of a branch or loop of `loss` is not to be read outside of it.

@@ -1,6 +1,6 @@
 """Policies: an action for each state, from the outputs of the agent's networks.
 
-Random actions of epsilon-greedy acting come on top.
+Epsilon-greedy exploration is added to the policy.
 """
 
 from typing import Any, NamedTuple

@@ -80,8 +80,8 @@ class Imitation(Term):
   """-log G(a_data | s) + 0.01 mean_a logit_a^2: a policy G, learnt from the data.
 
   The generator of discrete BCQ (Fujimoto et al., 2019, arXiv 1910.01708): G shares the
-  torso of the online network, and has a hidden layer of its own, as wide as that
-  network's. `policies.Constrained` reads it.
+  torso of the online network, and has a hidden layer of its own, as wide as its
+  `features`. `policies.Constrained` reads it.
 
   Args:
     weight: Factor of the term.

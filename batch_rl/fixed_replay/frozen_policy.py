@@ -1,9 +1,9 @@
 """The trained policy of another run, as an input of an agent: a network without variables.
 
-Its weights are constants of the graph. So they are not trained, checkpoints restore none
-of them, and no name of the agent's own variables changes. TensorFlow's copy of the graph
-in a checkpoint (`.meta`) grows by their size. A run that resumes loads them again, an
-agent that only acts does not.
+Its weights are constants of the graph, so they are neither trained nor restored from
+checkpoints, and the names of the agent's variables stay the same. TensorFlow's copy of
+the graph in a checkpoint (`.meta`) grows by their size. A run that resumes loads them
+again, an agent that only acts does not.
 """
 
 from typing import Any, NamedTuple
@@ -23,9 +23,9 @@ class Outputs(NamedTuple):
   Attributes:
     q_values: Q-values of the run's online network, float32 (n, num_actions). An agent
       that learns no values has meaningless ones.
-    probabilities: Probabilities of the actions, float32 (n, num_actions). A policy that
-      samples from an unknown distribution has 1 for a sample and 0 for other actions.
-      Random actions of epsilon-greedy acting are left out.
+    probabilities: Probabilities of the actions, float32 (n, num_actions), without
+      epsilon-greedy exploration. If a policy's distribution is unknown, one sampled
+      action has probability 1.
   """
 
   q_values: tf.Tensor

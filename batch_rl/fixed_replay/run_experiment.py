@@ -87,8 +87,8 @@ class FixedReplayRunner(runner.RecordedRunner):
     base_dir: Directory of checkpoints, logs, TensorBoard files and `run.json`.
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: Function that returns a new environment to evaluate in.
-    evaluation_environments: Number of environments of an evaluation. None for 1,
-      and for Atari for four emulators per processor, but at most one per 10,000
+    evaluation_environments: Number of environments of an evaluation. None selects 1;
+      for Atari, four emulators a processor, but at most one per 10,000
       `evaluation_steps`. A resumed run keeps its number.
     probe_size: Number of transitions from which diagnostics are computed after each
       train phase, see `probe.Probe`; 0 for no diagnostics.

@@ -89,8 +89,8 @@ class TwoHot(Categorical):
 class HLGauss(Categorical):
   """Q(s, a), by classification of Gaussian targets (Farebrother et al., 2024).
 
-  arXiv 2403.03950. The label of a bin is the probability that a normal distribution
-  around the target has in it; targets are clipped to [vmin, vmax].
+  arXiv 2403.03950. The label of a bin is its probability under a normal distribution
+  centred at the target; targets are clipped to [vmin, vmax].
 
   Args:
     num_atoms: Number of bins, whose centres are the atoms.

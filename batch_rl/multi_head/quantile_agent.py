@@ -33,7 +33,7 @@ class QuantileAgent(value_agent.ValueAgent):
         whose `call` returns a `QuantileNetworkType`, or another type with `q_values`
         and the quantiles as `logits`, as in 2020; or a plain network, see `networks`.
       num_atoms: Number of quantiles, N in the paper.
-      replay_scheme: 'uniform', the only one; no effect.
+      replay_scheme: Only 'uniform' is supported.
       **kwargs: Arguments of `ValueAgent`.
     """
     self._check_replay_scheme(replay_scheme)

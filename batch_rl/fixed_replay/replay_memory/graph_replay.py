@@ -119,7 +119,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     prefetch_threads: Number of threads that prepare batches, at least 1.
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads
-      build them, which is much faster on a CPU. None is True if there is a GPU.
+      build them, which is much faster on a CPU. None selects True if there is a GPU.
     frames_on_device: Whether the agent's device keeps the raw frames of all
       transitions that can be drawn, and builds the states from them. The batches are
       the same, to the bit.
