@@ -90,7 +90,13 @@ class LoadedBuffers:
     return self.transitions(self.draw(count))
 
   def transitions(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns Dopamine's arrays for indices, int64 (n,)."""
+    """Returns Dopamine's arrays for indices, int64 (n,).
+
+    Raises:
+      ValueError: If an index is out of range.
+    """
+    if not ((indices >= 0) & (indices < self._first_rows[-1])).all():
+      raise ValueError(f'Not all of these rows exist: {indices.tolist()}.')
     buffer_of = np.searchsorted(self._first_rows, indices, side='right') - 1
     elements = self.buffers[0].get_transition_elements(len(indices))
     batch = tuple(np.empty(element.shape, element.type) for element in elements)

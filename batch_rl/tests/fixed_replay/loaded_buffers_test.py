@@ -186,6 +186,9 @@ def test_truncated_episodes_do_not_terminate(
   expected = inner_indices(tmp_path, stack_size, horizon)
   expected &= set(whole.valid_indices().tolist())
   assert set(indices.tolist()) == expected and len(expected) > 40
+  for index in (-1, 10**6):
+    with pytest.raises(ValueError, match=f'rows exist: .{index}'):
+      own.sample_transition_batch(1, [index])
   batch = own.sample_transition_batch(len(indices), indices)
   assert 0 < batch[TERMINAL].sum() < len(indices) / 4
   for name in (STATE, ACTION, REWARD, TERMINAL):
