@@ -172,7 +172,7 @@ class Munchausen(Backup):
     policy = tf.nn.softmax(outputs.q_values / self._tau)
     softened = returns._replace(values=returns.values - scaled)
     if returns.probabilities is None:
-      return heads.Estimates().under(policy, softened)
+      return heads.average(policy, softened)
     return agent.head.under(policy, softened)
 
 

@@ -75,8 +75,8 @@ class Recorder:
     calls = [
       call
       for call in self._calls
-      if _is_single_layer(call.layer)
-      and any(weight.shape.rank > 1 for weight in call.layer.weights)
+      if any(weight.shape.rank > 1 for weight in call.layer.weights)  # kernels
+      and _is_single_layer(call.layer)
     ]
     results = filter(tf.is_tensor, tf.nest.flatten(outputs))
     last = _reached(results, calls)

@@ -33,9 +33,7 @@ def check_outputs(
       f'The network {name} is not of a Keras class: derive it from tf.keras.Model.'
     )
   for field, shape in expected.items():
-    value: Any = getattr(outputs, field, None)
-    if field == 'quantile_values' and value is None:
-      value = getattr(outputs, 'logits', None)  # of 2020
+    value = field_of(outputs, field)
     is_float = tf.is_tensor(value) and value.dtype == tf.float32
     if is_float and value.shape[1:] == shape:
       continue
@@ -47,6 +45,12 @@ def check_outputs(
       f'{name}.call returned {found}; expected a named tuple with {field}, float32 '
       f'({sizes}).'
     )
+
+
+def field_of(outputs: Any, name: str) -> Any:
+  """Returns an output of a network by its name, or that of 2020; None without it."""
+  old = 'logits' if name == 'quantile_values' else name
+  return getattr(outputs, name, getattr(outputs, old, None))
 
 
 def describe(value: Any) -> str:

@@ -138,12 +138,17 @@ class Head:
     raise NotImplementedError
 
 
+def average(policy: tf.Tensor, returns: Returns) -> Returns:
+  """Returns the mean of each of the k values over the actions, (n, k); see `under`."""
+  return Returns(tf.reduce_sum(policy[:, :, None] * returns.values, axis=1))
+
+
 class Estimates(Head):
   """Base of heads whose k values are estimates of the mean return, not samples."""
 
   def under(self, policy: tf.Tensor, returns: Returns) -> Returns:
     """Returns the mean of each estimate over the actions, (n, k)."""
-    return Returns(tf.reduce_sum(policy[:, :, None] * returns.values, axis=1))
+    return average(policy, returns)
 
 
 @gin.configurable

@@ -42,12 +42,9 @@ def define_flags() -> None:
   """Defines the flags; not at import, since `train` defines some of them too."""
   flags.DEFINE_integer('seed', 0, 'Seed of the episodes.')
   flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
-  for name, text in _TEXTS.items():
-    flags.DEFINE_string(name, None, text)
+  command_line.define(_TEXTS, _LISTS)
   for name, text in _COUNTS.items():
     flags.DEFINE_integer(name, None, text, lower_bound=1)
-  for name, text in _LISTS.items():
-    flags.DEFINE_multi_string(name, [], text)
 
 
 def _check_environment(record, environment):

@@ -62,10 +62,7 @@ def define_flags() -> None:
   )
   flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
   flags.DEFINE_integer('seed', 0, 'Seed of everything random.', lower_bound=0)
-  for name, text in _TEXTS.items():
-    flags.DEFINE_string(name, None, text)
-  for name, text in _LISTS.items():
-    flags.DEFINE_multi_string(name, [], text)
+  command_line.define(_TEXTS, _LISTS)
 
 
 @dataclasses.dataclass(frozen=True)

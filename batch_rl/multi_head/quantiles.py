@@ -5,7 +5,7 @@ from typing import Any
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import heads
+from batch_rl.agents import graph_checks, heads
 from batch_rl.agents.heads import Returns
 from batch_rl.multi_head import networks
 
@@ -32,9 +32,7 @@ class Quantiles(heads.Head):
 
   def returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the quantiles, (n, num_actions, num_atoms)."""
-    quantiles = getattr(outputs, 'quantile_values', None)
-    # Networks written for the 2020 API call them logits.
-    return Returns(outputs.logits if quantiles is None else quantiles)
+    return Returns(graph_checks.field_of(outputs, 'quantile_values'))
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns the quantile Huber losses against all targets."""

@@ -17,7 +17,7 @@ import logging as std_logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -56,6 +56,19 @@ _LISTS = {
 }
 
 
+def define(texts: Mapping[str, str], lists: Mapping[str, str]) -> None:
+  """Defines flags of a text, None by default, and flags that can be repeated.
+
+  Args:
+    texts: Help of the flags of a text, by name.
+    lists: Help of the flags that can be repeated.
+  """
+  for name, text in texts.items():
+    flags.DEFINE_string(name, None, text)
+  for name, text in lists.items():
+    flags.DEFINE_multi_string(name, [], text)
+
+
 @functools.cache
 def define_flags() -> None:
   """Defines the flags shared by the training programs.
@@ -63,10 +76,7 @@ def define_flags() -> None:
   Importing this module must not define them, because programs that import an agent
   may define flags of the same names.
   """
-  for name, text in _TEXTS.items():
-    flags.DEFINE_string(name, None, text)
-  for name, text in _LISTS.items():
-    flags.DEFINE_multi_string(name, [], text)
+  define(_TEXTS, _LISTS)
   flags.DEFINE_bool(
     'accept_changes',
     False,
@@ -114,7 +124,6 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
       logging.warning('Interrupted.')
       sys.exit(130)
 
-  programs.open_closed_streams()
   app.run(start, flags_parser=parse)
 
 

@@ -197,8 +197,9 @@ def _inputs(cell) -> dict[str, Any]:
       known.add(name)
       if spec := importlib.machinery.PathFinder.find_spec(name, folders):
         for place in spec.submodule_search_locations or [str(spec.origin)]:
-          paths += _sources(place)
-          texts += map(_text, _sources(place))
+          sources = _sources(place)
+          paths += sources
+          texts += map(_text, sources)
   return {path: _hash(path) for path in paths}
 
 

@@ -57,10 +57,10 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   records its position, `load` returns to that position and refills the memory.
 
   Args:
-    log: Log of the run, an attribute, too.
+    log: Log of the run; an attribute, too.
     *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`.
-    offline: An attribute, too: logged transitions that each batch also has, after those of the memory;
-      None for none.
+    offline: Source of logged transitions that each batch also has, after those of the
+      memory; None for none. An attribute, too.
     **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
   """
 
