@@ -168,7 +168,7 @@ def _names(agent: str | type) -> tuple[str | None, str | None]:
     return None, name
   if agent.endswith('.gin'):
     raise ValueError(
-      f'agent={agent!r} is a file: give gin_files, and its agent.'
+      f'agent={agent!r} is a file: give it as gin_files, and agent by name.'
     )
   if user_modules.is_dotted(agent):
     return None, agent
