@@ -112,7 +112,7 @@ def size(count: int | None) -> str:
     return '?'
   amount = float(count)
   for unit in ('B', 'kB', 'MB', 'GB'):
-    if amount < 1000:
+    if amount < 999.5:  # From there on, three digits are 1e+03.
       return f'{amount:.3g} {unit}'
     amount /= 1000
   return f'{amount:,.1f} TB'

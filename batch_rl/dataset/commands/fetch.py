@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
 import tqdm
 
 from batch_rl.dataset.commands import argument_types, console, import_export
@@ -164,7 +165,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     document |= {'ok': not missing, 'missing': missing}
     console.show(arguments, document, lines)
     return int(bool(missing))
-  plan_lib.check_disk_space(needed, purpose, data_dir)
+  _check_disk_space(needed, purpose, data_dir)
   if is_unplugged and needed and not arguments.json:
     print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
@@ -174,6 +175,26 @@ def _fetch(arguments: argparse.Namespace) -> int:
   document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
   console.show(arguments, document, _summarize(result, runs))
   return int(bool(result.wrong))
+
+
+def _check_disk_space(needed: int, purpose: str, destination: str) -> None:
+  """Raises a ValueError if bytes would not fit on the disk.
+
+  Args:
+    needed: Number of bytes.
+    purpose: Purpose of the bytes, for the message.
+    destination: Local root of the dataset, which may not exist yet.
+  """
+  folder = os.path.abspath(destination)
+  while not os.path.exists(folder):
+    folder = os.path.dirname(folder)
+  free = psutil.disk_usage(folder).free
+  if needed > free:
+    raise ValueError(
+      f'{console.size(needed)} are needed ({purpose}), but only '
+      f'{console.size(free)} are free in {folder}: choose less, or another '
+      '--data_dir.'
+    )
 
 
 def connect(url: str, timeout: float) -> remotes.Remote:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import psutil
 from absl import logging
 
 from batch_rl.atari import roms
@@ -218,22 +217,3 @@ def near_names(games: Iterable[str], known: Iterable[str]) -> str:
     if near and by_key[near[0]] != game:
       hints.append(by_key[near[0]])
   return f' (did you mean {" or ".join(hints)}?)' if hints else ''
-
-
-def check_disk_space(needed: int, purpose: str, destination: str) -> None:
-  """Raises a ValueError if bytes would not fit on the disk.
-
-  Args:
-    needed: Number of bytes.
-    purpose: Purpose of the bytes, for the message.
-    destination: Local root of the dataset, which may not exist yet.
-  """
-  folder = os.path.abspath(destination)
-  while not os.path.exists(folder):
-    folder = os.path.dirname(folder)
-  free = psutil.disk_usage(folder).free
-  if needed > free:
-    raise ValueError(
-      f'{needed / 1e9:.3g} GB are needed ({purpose}), but only {free / 1e9:.3g} GB '
-      f'are free in {folder}: choose less, or another --data_dir.'
-    )

@@ -125,5 +125,5 @@ def test_disk_space_is_checked(root, unplugged, run, monkeypatch, tmp_path):
   monkeypatch.setattr(psutil, 'disk_usage', lambda path: usage)
   for source, flags in ((root, ()), (unplugged, FLAGS)):
     err = run.error(source, *flags)
-    assert '1e-06 GB are free' in err and not (tmp_path / 'data').exists()
+    assert 'only 1 kB are free' in err and not (tmp_path / 'data').exists()
     assert ('for the store' in err) == bool(flags)
