@@ -71,6 +71,8 @@ class Summary:
   @property
   def sample(self) -> str:
     """Numbers of runs and games, e.g. '3 to 5 runs of each of 60 games'."""
+    if not self.games:
+      return 'no game'
     counts = sorted({len(scores) for scores in self.scores.values()})
     runs = ' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     games = f'each of {len(self.games)} games'

@@ -192,3 +192,4 @@ def test_no_common_games(compare):
   compared = compare(([1.0], {}), ([1.0], {'game': 'Alien', 'agent': 'c51'}))
   found = aggregates.summarise(compared, 'final', 'dqn_final')
   assert not found.scores and '--agents' in ' '.join(found.notes)
+  assert found.sample == 'no game'
