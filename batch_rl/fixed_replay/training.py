@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import operator
 import os
 import re
 import types
@@ -123,12 +122,14 @@ def train(
     OSError: If a file cannot be read or written.
     KeyboardInterrupt: After Ctrl-C; the run has saved.
   """
+  if seed is not None and not settings.is_integer(seed):
+    raise ValueError(f'seed={seed!r} is not an integer.')
   given = types.SimpleNamespace(
     replay_dir=os.fspath(data),
     gin_files=[*map(os.fspath, _as_list(gin_files))],
     gin_bindings=_as_list(gin_bindings),
     module_dirs=[],
-    seed=None if seed is None else operator.index(seed),
+    seed=None if seed is None else int(seed),
     init_checkpoint_dir=init_checkpoint_dir and os.fspath(init_checkpoint_dir),
     accept_changes=accept_changes,
   )

@@ -58,6 +58,7 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     ({'iterations': 0}, 'num_iterations=0 is not allowed'),
     ({'updates': -1}, 'updates=-1 is not an integer'),
     ({'updates': 1e3}, 'updates=1000.0 is not an integer'),
+    ({'seed': 1.5}, 'seed=1.5 is not an integer'),
     ({'agent': 'own/dqn.gin'}, "'own/dqn.gin' is a file: give it as gin_files"),
     ({'gin_bindings': {'DQNAgent.gama': ['@x()']}}, 'does not know x'),
     ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),
