@@ -15,7 +15,7 @@ import pandas as pd
 from batch_rl.atari import roms
 from batch_rl.report.run_results import Excluded, RunResults
 from batch_rl.runs import agent_names
-from batch_rl.utils import programs
+from batch_rl.utils import number_ranges, programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
@@ -245,6 +245,5 @@ def _short(name: str, names: Iterable[str]) -> str:
 
 def _order(method: str) -> tuple:
   """Returns a sort key: the paper's order of agents, then numbers by value."""
-  parts = re.split(r'(\d+)', method)
-  numbers = [(int(p), '') if p.isdecimal() else (-1, p) for p in parts]
-  return 'online' in method, agent_names.rank(method), numbers
+  by_value = number_ranges.natural_key(method)
+  return 'online' in method, agent_names.rank(method), by_value

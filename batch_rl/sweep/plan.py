@@ -6,13 +6,11 @@ import dataclasses
 import itertools
 import json
 import os
-import pathlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import batch_rl
 from batch_rl.agents import registry
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import shard_reader
@@ -20,12 +18,12 @@ from batch_rl.dataset.store import store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games as games_lib
+from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs.bindings import syntax
 from batch_rl.sweep import yaml_file
 from batch_rl.utils import choices, files, json_schema, number_ranges, seeding
 from batch_rl.utils.user_code import user_modules
 
-_PACKAGE_PARENT = str(pathlib.Path(batch_rl.__file__).parents[1])
 _PROGRAMS = {
   'offline': 'batch_rl.fixed_replay.train',
   'online': 'batch_rl.baselines.train',
@@ -206,8 +204,8 @@ def command(cell: Cell) -> str:
 def _read_yaml(path):
   if path is None:
     return {}
-  if path.startswith('batch_rl/') and not os.path.exists(path):
-    path = os.path.join(_PACKAGE_PARENT, path)
+  if path.startswith('batch_rl/'):
+    path = gin_files_lib.find(path) or path
   content = yaml_file.read(path)
   if not isinstance(content, dict):
     raise ValueError(f'{path} is not a YAML mapping of `name: value`.')
