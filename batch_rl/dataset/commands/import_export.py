@@ -1,6 +1,7 @@
 """The commands `import` and `export`."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,18 @@ from batch_rl.dataset.interchange import (
   rlds_import,
   shard_discovery,
   shards_export,
-  source_formats,
 )
 from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store_directory
-from batch_rl.dataset.unplugged import reader
-from batch_rl.utils import number_ranges, staging_directory
+from batch_rl.dataset.unplugged import file_names, reader
+from batch_rl.utils import files, number_ranges, staging_directory
 
+_DOPAMINE, _RLDS, _UNPLUGGED = 'dopamine', 'rlds', 'unplugged'
 # Options that a format does not have.
 _WRONG_OPTIONS = {
-  source_formats.DOPAMINE: ('game', 'run', 'checkpoints', 'last_step'),
-  source_formats.RLDS: ('run',),
-  source_formats.UNPLUGGED: (),
+  _DOPAMINE: ('game', 'run', 'checkpoints', 'last_step'),
+  _RLDS: ('run',),
+  _UNPLUGGED: (),
 }
 
 
@@ -65,6 +66,35 @@ def _add_import(commands):
   argument_types.add_last_step(episodes)
 
 
+def _recognise(path: str) -> str:
+  """Returns the format of a file or directory, by the names of its files.
+
+  Args:
+    path: Version directory of a TFDS dataset; a file of RL Unplugged, or a folder of
+      such files; anything else, and a remote path, is taken for shards or a store.
+
+  Raises:
+    ValueError: If it is a folder above those of RL Unplugged's games.
+  """
+  if files.is_remote(path):
+    return _DOPAMINE
+  full = os.path.abspath(path)  # `.` and `..` have names, too.
+  name = os.path.basename(full)
+  if rlds_import.is_dataset(path):
+    return _RLDS
+  names = os.listdir(path) if os.path.isdir(path) else []
+  if any(map(file_names.parse, [name, *names])):
+    return _UNPLUGGED
+  folder = file_names.FOLDER
+  if folder in names or name == folder:
+    above = full if name == folder else os.path.join(full, folder)
+    raise ValueError(
+      f'{path} has the games of RL Unplugged; choose one, e.g. '
+      f'{os.path.join(above, "Pong")}.'
+    )
+  return _DOPAMINE
+
+
 def _import(arguments: argparse.Namespace) -> int:
   """Imports data in another layout or format as a store.
 
@@ -74,13 +104,13 @@ def _import(arguments: argparse.Namespace) -> int:
   imported, 1 if a shard was left out, 2 for a wrong argument.
   """
   source = arguments.input_dir
-  input_format = source_formats.recognise(source)
+  input_format = _recognise(source)
   what = f'{source}, read as {input_format} data'
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
-  if input_format == source_formats.DOPAMINE:
+  if input_format == _DOPAMINE:
     return _import_dopamine(arguments)
   argument_types.check_outside(arguments.destination, source)
-  if input_format == source_formats.RLDS:
+  if input_format == _RLDS:
     return _import_episodes(
       arguments, rlds_import.RldsReader(source, arguments.checkpoints)
     )
