@@ -1,4 +1,12 @@
-"""Command line of the package: `batch-rl train ...` is `python -m ...train ...`."""
+"""Offline reinforcement learning on the DQN Replay Dataset.
+
+usage: batch-rl COMMAND ...
+       batch-rl --version
+
+{commands}
+
+`batch-rl COMMAND --help` shows the options of a command.
+"""
 
 import os
 import runpy
@@ -45,7 +53,9 @@ def main() -> int:
   """
   name, *arguments = sys.argv[1:] or ['--help']
   if name in ('-h', '--help'):
-    return programs.run(lambda: print(_help()))
+    lines = [f'  {name:<10}{does}' for name, (_, does) in COMMANDS.items()]
+    text = (__doc__ or '').format(commands='\n'.join(lines))
+    return programs.run(lambda: print(text, end=''))
   elif name == '--version':
     print(f'batch_rl {batch_rl.__version__}')
   elif name not in COMMANDS:
@@ -65,22 +75,6 @@ def main() -> int:
       print(f'batch-rl: error: {error.__cause__}', file=sys.stderr)
       return 2
   return 0
-
-
-def _help() -> str:
-  lines = [f'  {name:<10}{purpose}' for name, (_, purpose) in COMMANDS.items()]
-  return '\n'.join(
-    [
-      'usage: batch-rl COMMAND ...',
-      '       batch-rl --version',
-      '',
-      'Offline reinforcement learning on the DQN Replay Dataset.',
-      '',
-      *lines,
-      '',
-      '`batch-rl COMMAND --help` shows the options of a command.',
-    ]
-  )
 
 
 if __name__ == '__main__':
