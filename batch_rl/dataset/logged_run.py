@@ -4,12 +4,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import tqdm
-
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes, sampler, sequences
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
+from batch_rl.utils import progress_bars
 
 
 def open(  # noqa: A001  (used as `dataset.open`)
@@ -52,13 +51,12 @@ def open(  # noqa: A001  (used as `dataset.open`)
     progress=lambda rows: bar.update(rows),
   )
   missing = set(store.suffixes) - set(store.packed)
-  with tqdm.tqdm(
+  with progress_bars.bar(
     total=sum(map(store.capacity, missing)),
     desc=f'packing {directory}',
     unit='row',
     unit_scale=True,
     disable=None if show_progress and missing else True,
-    leave=False,
     delay=1,
   ) as bar:
     store.start()

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import gin
-import tqdm
 from absl import flags, logging
 
 from batch_rl.dataset.checks import videos
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.runs import command_line, evaluations, gin_files, run_record
+from batch_rl.utils import progress_bars
 from batch_rl.utils.user_code import gin_signatures
 
 FLAGS = flags.FLAGS
@@ -141,7 +141,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     for iteration, checkpoint in chosen.items():
       restored_weights.load(agent, checkpoint.weights)
       seed = zlib.crc32(f'{given.seed} {iteration}'.encode())
-      with tqdm.tqdm(total=num_steps, disable=None, leave=False) as bar:
+      with progress_bars.bar(total=num_steps) as bar:
         episodes = vector_evaluation.play_episodes(
           environments, agent.select_actions, num_steps, seed, bar.update
         )

@@ -14,7 +14,6 @@ import re
 import sys
 
 import matplotlib
-import tqdm
 
 from batch_rl.report import (
   aggregates,
@@ -30,7 +29,7 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
-from batch_rl.utils import files, programs, staging_directory
+from batch_rl.utils import files, programs, progress_bars, staging_directory
 
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
@@ -237,9 +236,7 @@ def _read(
     names[pathlib.Path(match[1]).resolve()] = match[2], match[3] or ''
   directories, unread = run_results.find_runs(options.directories)
   results, used = [], set()
-  for directory in tqdm.tqdm(
-    directories, desc='runs', disable=None, leave=False
-  ):
+  for directory in progress_bars.bar(directories, desc='runs'):
     resolved = pathlib.Path(directory).resolve()
     given = [path for path in names if resolved.is_relative_to(path)]
     used.update(given)

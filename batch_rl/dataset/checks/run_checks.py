@@ -11,14 +11,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import tqdm
-
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_statistics, shard_checks
 from batch_rl.dataset.checks.shard_checks import Finding
 from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store_directory
-from batch_rl.utils import files, machine, threads
+from batch_rl.utils import files, machine, progress_bars, threads
 
 # Defaults without a manifest: those of the DQN Replay Dataset.
 _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
@@ -75,7 +73,7 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   """
   report = Report(run.data_dir, [], [], 0)
   suffixes = store_directory.StoreDirectory(run.data_dir).shards()
-  for suffix in tqdm.tqdm(suffixes, unit='shard', disable=None, leave=False):
+  for suffix in progress_bars.bar(suffixes, unit='shard'):
     if problem := packed_shard.verify_packed(run.data_dir, suffix):
       path = packed_shard.paths(run.data_dir, suffix)[0]
       report.findings.append(Finding('error', path, problem))
@@ -136,13 +134,8 @@ def verify(data_dir: str, title: str = '') -> Report:
       )
   except ValueError as error:
     findings.append(Finding('error', manifest_path, str(error)))
-  with tqdm.tqdm(
-    total=size,
-    desc=title or None,
-    unit='B',
-    unit_scale=True,
-    disable=None,  # Shown on a terminal only.
-    leave=False,
+  with progress_bars.bar(
+    total=size, desc=title, unit='B', unit_scale=True
   ) as bar:
     stop = machine.num_cpus(), stopped.set
     threads.parallel_map(lambda c: c.read_counters(), shards, *stop)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import tabulate
-import tqdm
 
 from batch_rl.dataset import run_directories
-from batch_rl.utils import programs
+from batch_rl.utils import programs, progress_bars
 
 
 class Parser(argparse.ArgumentParser):
@@ -130,13 +129,11 @@ class Progress(contextlib.ExitStack):
     """Shows the bar of a stage; returns its callback, which threads may call."""
     self.close()
     is_size = stage == 'B'
-    bar = tqdm.tqdm(
+    bar = progress_bars.bar(
       total=total,
       desc='import' if is_size else stage,
       unit='B' if is_size else '',
       unit_scale=True,
-      disable=None,
-      leave=False,
     )
     self._stage, self._update = stage, self.enter_context(bar).update
     return self._update

@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import tqdm
-
 from batch_rl.dataset.fetch import fetched_run, partial_file, remotes
 from batch_rl.dataset.imports import episode_import
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.utils import files, threads
+from batch_rl.utils import files, progress_bars, threads
 
 
 @dataclasses.dataclass
@@ -92,13 +90,11 @@ class Fetcher:
       tasks.sort(key=lambda task: not any(file.begun for file in task[1]))
       absent = fetched_run.waiting(runs)
       self._bar = stack.enter_context(
-        tqdm.tqdm(
+        progress_bars.bar(
           total=sum(file.size or 0 for file in absent),
           initial=sum(file.begun for file in absent),
           unit='B',
           unit_scale=True,
-          disable=None,  # shown on a terminal only
-          leave=False,
         )
       )
       threads.parallel_map(
