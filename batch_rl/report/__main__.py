@@ -29,7 +29,7 @@ from batch_rl.report import (
   tables,
 )
 from batch_rl.report.comparison import Comparison
-from batch_rl.utils import files, programs, progress_bars, staging_directory
+from batch_rl.utils import programs, progress_bars, staging_directory
 
 _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
@@ -174,15 +174,16 @@ def _write_files(
   runs = tables.runs_table(compared, excluded)
   others, notes_on_others = published.beside(compared)
   formatted = [*scores, *aggregated, *others]
-  data = tables.curves_table(compared), tables.aggregates_data(summaries)
-  for table in (*formatted, runs, *data):
+  for table in (*formatted, runs):
     table.write(directory)
+  records = tables.aggregate_records(summaries)
+  tables.write_csv(directory, 'aggregates', records)
+  tables.write_csv(directory, 'curves', tables.curve_records(compared))
   for table in formatted:
     latex.write(table, directory)
   normalisers = dict.fromkeys(s.normaliser for s in summaries)
   paragraph = methods.paragraph(compared, normalisers) if compared.runs else ''
-  path = os.path.join(directory, 'methods.tex')
-  files.write_bytes(path, tables.encode(latex.escape(paragraph)))
+  tables.write_text(directory, 'methods.tex', latex.escape(paragraph))
   pictures = _draw(compared, shown, directory)
   curves, further, aggregates_drawn = (
     [pictures.pop(name) for name in list(pictures) if re.match(pattern, name)]
@@ -200,10 +201,8 @@ def _write_files(
     ('Runs', [runs]),
     ('Reference scores', [[*map(normalisation.describe, normalisers)]]),
   ]
-  path = os.path.join(directory, _PAGE)
-  files.write_bytes(
-    path, tables.encode(page.to_html(answer, details, sections))
-  )
+  text = page.to_html(answer, details, sections)
+  tables.write_text(directory, _PAGE, text)
   lines = [f'{t.caption}\n{t.render("simple")}\n' for t in formatted]
   lines += [*notes_on_others, *remarks]
   lines += [f'Left out: {line}' for line in left_out]

@@ -1,6 +1,5 @@
 """Text and tables in LaTeX, for papers that load the packages booktabs and graphicx."""
 
-import os
 import re
 import textwrap
 
@@ -8,7 +7,7 @@ import tabulate
 
 from batch_rl.report import tables
 from batch_rl.report.tables import Table
-from batch_rl.utils import files, programs
+from batch_rl.utils import programs
 
 _ESCAPES = tabulate.LATEX_ESCAPE_RULES | {
   '|': r'\textbar{}',
@@ -74,5 +73,4 @@ def write(table: Table, directory: str) -> None:
         + '\n'.join(body)
         + '\n\\bottomrule\n\\end{tabular}}\n\\end{table}\n'
       )
-  path = os.path.join(directory, f'{table.name}.tex')
-  files.write_bytes(path, tables.encode('\n'.join(floats)))
+  tables.write_text(directory, f'{table.name}.tex', '\n'.join(floats))

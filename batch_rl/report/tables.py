@@ -33,8 +33,8 @@ class Table:
   Attributes:
     name: Name of the files.
     caption: Caption, one or two sentences.
-    text: Formatted cells; without columns if the table is data only.
-    records: Rows of the CSV file, `{column: value}`. A missing value or None is empty.
+    text: Formatted cells.
+    records: Rows of the CSV file; see `write_csv`.
     bold: Whether a cell is bold, bool (rows, some of the columns).
   """
 
@@ -78,18 +78,31 @@ class Table:
     )
 
   def write(self, directory: str) -> None:
-    """Writes `<name>.csv` if it has records, `<name>.md` if formatted."""
-    contents = {}
-    if self.records:
-      # As objects, since integers beside missing values would become floats.
-      data = pd.DataFrame(self.records, dtype=object)
-      contents['csv'] = data.to_csv(index=False)
-    if len(self.text.columns):
-      table = self.render('github', markdown, '**', '**')
-      contents['md'] = f'{markdown(self.legend)}\n\n{table}\n'
-    for ending, content in contents.items():
-      path = os.path.join(directory, f'{self.name}.{ending}')
-      files.write_bytes(path, encode(content))
+    """Writes `<name>.md`, and `<name>.csv` if it has records."""
+    write_csv(directory, self.name, self.records)
+    table = self.render('github', markdown, '**', '**')
+    text = f'{markdown(self.legend)}\n\n{table}\n'
+    write_text(directory, f'{self.name}.md', text)
+
+
+def write_csv(directory: str, name: str, records: list[dict[str, Any]]) -> None:
+  """Writes `<name>.csv`, unless there are no records.
+
+  Args:
+    directory: Directory of the file.
+    name: Name without the ending.
+    records: Rows `{column: value}`. A missing value or None is empty.
+  """
+  if records:
+    # As objects, since integers beside missing values would become floats.
+    data = pd.DataFrame(records, dtype=object)
+    write_text(directory, f'{name}.csv', data.to_csv(index=False))
+
+
+def write_text(directory: str, name: str, text: str) -> None:
+  """Writes text as UTF-8. Bytes of a path that are not UTF-8 become escapes."""
+  path = os.path.join(directory, name)
+  files.write_bytes(path, text.encode(errors='backslashreplace'))
 
 
 def markdown(text: str) -> str:
@@ -102,11 +115,6 @@ def markdown(text: str) -> str:
 def minus(text: str) -> str:
   """Returns text with minus signs, not hyphens, before numbers."""
   return re.sub(r'(?<![\w.])-(?=\d)', '\N{MINUS SIGN}', text)
-
-
-def encode(text: str) -> bytes:
-  """Encodes text as UTF-8. Bytes of a path that are not UTF-8 become escapes."""
-  return text.encode(errors='backslashreplace')
 
 
 def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
@@ -143,12 +151,12 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
   return Table('runs', caption, text, records)
 
 
-def curves_table(compared: Comparison) -> Table:
-  """Returns the data of every evaluation, including runs under way.
+def curve_records(compared: Comparison) -> list[dict[str, Any]]:
+  """Returns a record of every evaluation, including runs under way.
 
   A column for each of the diagnostics follows.
   """
-  records = [
+  return [
     {
       'method': method,
       'game': run.game,
@@ -165,8 +173,6 @@ def curves_table(compared: Comparison) -> Table:
     for method, run in runs
     for iteration in range(run.done)
   ]
-  caption = 'Mean returns of all evaluations.'
-  return Table('curves', caption, pd.DataFrame(), records)
 
 
 def scores_table(compared: Comparison, kind: str) -> Table:
@@ -211,9 +217,9 @@ def scores_table(compared: Comparison, kind: str) -> Table:
   )
 
 
-def aggregates_data(summaries: list[Summary]) -> Table:
-  """Returns the data of all aggregates."""
-  records = [
+def aggregate_records(summaries: list[Summary]) -> list[dict[str, Any]]:
+  """Returns a record of each metric of each method, of all summaries."""
+  return [
     {
       'method': method,
       'score': summary.kind,
@@ -228,7 +234,6 @@ def aggregates_data(summaries: list[Summary]) -> Table:
     for method, intervals in intervals_of(summary).items()
     for metric, interval in intervals.items()
   ]
-  return Table('aggregates', '', pd.DataFrame(), records)
 
 
 def intervals_of(summary: Summary) -> dict[str, dict[str, Interval]]:
