@@ -42,8 +42,7 @@ def read() -> dict[str, dict[str, str]]:
     `code`, and `commit`, `date` and `machine`. A date `by ...` is that of the commit that
     stated the figure.
   """
-  with CSV.open(encoding='utf-8', newline='') as file:
-    return {row['name']: row for row in csv.DictReader(file)}
+  return {row['name']: row for row in files.read_csv(CSV)}
 
 
 def write(rows: dict[str, dict[str, str]]) -> None:

@@ -138,8 +138,7 @@ def update(scores: Iterable[Score], path: pathlib.Path) -> None:
   """Writes scores to a file, in place of earlier ones of the same kind."""
   rows = {}
   if path.exists():
-    with path.open(newline='') as file:
-      rows = {(row['game'], row['score']): row for row in csv.DictReader(file)}
+    rows = {(row['game'], row['score']): row for row in files.read_csv(path)}
   for score in scores:
     rows[score.game, score.score] = dataclasses.asdict(score)
   text = io.StringIO()

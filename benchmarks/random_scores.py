@@ -143,7 +143,7 @@ def read_scores(
   path: pathlib.Path | None,
 ) -> dict[tuple[str, str], dict[str, str]]:
   """Returns the rows of a file by game and md5; {} without a file."""
-  rows = _read(path) if path and path.exists() else []
+  rows = files.read_csv(path) if path and path.exists() else []
   return {(row['game'], row['rom_md5']): row for row in rows}
 
 
@@ -165,7 +165,7 @@ def update_normalisers() -> None:
   for row in read_scores(normalisation.RANDOM_SCORES_CSV).values():
     if row['rom_set'] != 'current' or row['game'] not in random:
       random[row['game']] = row
-  rows = _read(normalisation.NORMALISERS_CSV)
+  rows = files.read_csv(normalisation.NORMALISERS_CSV)
   rows = [row for row in rows if row['score'] != 'random']
   for game, row in random.items():
     source = (
@@ -181,11 +181,6 @@ def update_normalisers() -> None:
   order += ('gamer', 'gamer_random')
   rows.sort(key=lambda row: (row['game'], order.index(row['score'])))
   _write(normalisation.NORMALISERS_CSV, rows)
-
-
-def _read(path: pathlib.Path) -> list[dict[str, str]]:
-  with path.open(encoding='utf-8', newline='') as rows:
-    return list(csv.DictReader(rows))
 
 
 def _write(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:

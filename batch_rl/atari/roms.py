@@ -6,7 +6,6 @@ between the sets, in frames or rewards. `roms.csv` has the md5s of both;
 `legacy_md5` is empty for games that atari-py did not have.
 """
 
-import csv
 import dataclasses
 import difflib
 import functools
@@ -14,6 +13,8 @@ import hashlib
 import importlib.util
 import os
 import pathlib
+
+from batch_rl.utils import files
 
 LEGACY_ROMS_VARIABLE = 'BATCH_RL_LEGACY_ROMS'
 
@@ -170,12 +171,10 @@ def _file(rom_id: str, rom_set: str) -> pathlib.Path | None:
 @functools.cache
 def _table() -> dict[str, dict[str, str]]:
   """Returns the md5s by ROM id: `{'pong': {'legacy': ..., 'current': ...}}`."""
-  file = pathlib.Path(__file__).with_name('roms.csv')
-  with file.open(encoding='utf-8', newline='') as rows:
-    return {
-      row['rom']: {'legacy': row['legacy_md5'], 'current': row['current_md5']}
-      for row in csv.DictReader(rows)
-    }
+  return {
+    row['rom']: {'legacy': row['legacy_md5'], 'current': row['current_md5']}
+    for row in files.read_csv(pathlib.Path(__file__).with_name('roms.csv'))
+  }
 
 
 def _camel_case(rom_id: str) -> str:

@@ -20,7 +20,6 @@ all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final
 `dqn_best` of online DQNs in 5 iterations of 100,000 agent steps.
 """
 
-import csv
 import functools
 import pathlib
 from collections.abc import Mapping
@@ -55,9 +54,8 @@ def load() -> Mapping[str, Mapping[str, float]]:
   """
   scores: dict[str, dict[str, float]] = {}
   for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV):
-    with path.open(encoding='utf-8', newline='') as rows:
-      for row in csv.DictReader(rows):
-        scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
+    for row in files.read_csv(path):
+      scores.setdefault(row['game'], {})[row['score']] = float(row['value'])
   return scores
 
 

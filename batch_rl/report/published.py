@@ -5,10 +5,8 @@
 shown beside runs of the same game that trained on the same share of the data.
 """
 
-import csv
 import dataclasses
 import functools
-import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +18,7 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.report import comparison, normalisation, tables
 from batch_rl.report.comparison import Comparison
 from batch_rl.report.run_results import RunResults
+from batch_rl.utils import files
 
 _SCORES_CSV = normalisation.SCORES_DIRECTORY / 'published.csv'
 _SOURCES_CSV = normalisation.SCORES_DIRECTORY / 'published_sources.csv'
@@ -64,7 +63,7 @@ _NOTHING = Scores('', '')
 def load() -> Mapping[Setting, list[Scores]]:
   """Returns the published scores; those of other data than a share are left out."""
   found: dict[Setting, dict[tuple, Scores]] = {}
-  for row in _rows(_SCORES_CSV):
+  for row in files.read_csv(_SCORES_CSV):
     percent = re.fullmatch(r'([\d.]+) %', row['data'])
     if not percent:
       continue
@@ -125,7 +124,7 @@ def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:
     'evaluations.',
     *(
       _note(source, runs)
-      for source in _rows(_SOURCES_CSV)
+      for source in files.read_csv(_SOURCES_CSV)
       if source['source'] in shown
     ),
   ]
@@ -216,8 +215,3 @@ def _returns(row: Mapping[str, str]) -> tuple[float, float | None]:
     ).tolist()
     spread = end - mean
   return mean, None if np.isnan(spread) else spread
-
-
-def _rows(path: pathlib.Path) -> list[dict[str, str]]:
-  with path.open(encoding='utf-8', newline='') as rows:
-    return list(csv.DictReader(rows))

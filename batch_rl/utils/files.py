@@ -1,6 +1,7 @@
-"""Local and remote files: atomic writes, JSON, hashes and listings."""
+"""Local and remote files: atomic writes, JSON, CSV, hashes and listings."""
 
 import contextlib
+import csv
 import hashlib
 import io
 import json
@@ -92,6 +93,12 @@ def parse_json(path: str, content: bytes, schema: Any = object) -> Any:
     raise ValueError(
       f'{path} is damaged: {error}; restore or delete it.'
     ) from error
+
+
+def read_csv(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+  """Returns the rows of a local CSV file, `{column: text}`."""
+  with open(path, encoding='utf-8', newline='') as file:
+    return list(csv.DictReader(file))
 
 
 def write_json(path: str, content: object, durable: bool = True) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from matplotlib import figure, ticker
 
+from batch_rl.utils import files
+
 KEPT = 'benchmarks/evidence/control'
 ENVIRONMENTS = ('CartPole', 'Acrobot')
 DATA = ('all', 'last tenth', 'random')
@@ -83,7 +85,7 @@ class Results:
 
   def __init__(self, out: pathlib.Path):
     self._curves: dict[tuple, dict[int, list[float]]] = {}
-    for row in _read(out / 'results.csv'):
+    for row in files.read_csv(out / 'results.csv'):
       data, agent = row['data'], row['agent']
       if data == 'shuffled ends':
         data, agent = DATA[0], f'{agent}, {data}'
@@ -93,7 +95,7 @@ class Results:
         float(row['evaluation_return'])
       )
     self._data: dict[tuple, dict[int, dict]] = {}
-    for row in _read(out / 'data.csv'):
+    for row in files.read_csv(out / 'data.csv'):
       key = row['environment'], row['data']
       self._data.setdefault(key, {})[int(row['seed'])] = row
 
@@ -111,11 +113,6 @@ class Results:
     """Returns a column of `data.csv`, (seeds,)."""
     seeds = self._data[environment, data]
     return np.array([float(seeds[seed][name]) for seed in sorted(seeds)])
-
-
-def _read(path):
-  with open(path, newline='', encoding='utf-8') as file:
-    return list(csv.DictReader(file))
 
 
 def interval(scores: np.ndarray) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """Directories of runs with made-up results."""
 
-import csv
 import os
 import pathlib
 import pickle
@@ -23,11 +22,6 @@ CLASSES = {
   'multi_network_dqn': 'FixedReplayMultiNetworkDQNAgent',
 }
 OF_THE_RUNNER = ('evaluation_steps', 'max_steps_per_episode')
-
-
-def read_csv(path: pathlib.Path) -> list[dict]:
-  with path.open(encoding='utf-8', newline='') as file:
-    return list(csv.DictReader(file))
 
 
 def write(

@@ -16,8 +16,8 @@ from PIL import Image
 from batch_rl.report import __main__ as report
 from batch_rl.report import normalisation, plots
 from batch_rl.tests.report import made_up_runs
-from batch_rl.tests.report.made_up_runs import read_csv
 from batch_rl.utils import staging_directory
+from batch_rl.utils.files import read_csv
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 

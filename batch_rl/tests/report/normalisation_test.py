@@ -9,7 +9,7 @@ import pytest
 from batch_rl.atari import roms
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.tests.report.made_up_runs import read_csv
+from batch_rl.utils.files import read_csv
 from benchmarks import minatar_scores, random_scores
 
 # Scores name the version, so a changed value needs a new one. Tests of single values

@@ -4,7 +4,7 @@ import pytest
 
 from batch_rl.atari import roms
 from batch_rl.report import normalisation, published
-from batch_rl.tests.report.made_up_runs import read_csv
+from batch_rl.utils.files import read_csv
 
 ONE_PERCENT = 'random_trajectories(0.01)'
 
