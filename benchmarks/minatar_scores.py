@@ -8,8 +8,7 @@
 minutes of one processor, and the seed determines the scores. `--online` takes the
 `dqn_final` and `dqn_best` scores from the finished online DQN runs below a directory:
 means over the runs of the last evaluation and of the best one. They are printed, or added
-to a file of your choice (`--out`). With `--update`, they replace those of the package;
-`normalisation.MINATAR_VERSION` then needs another number.
+to a file of your choice (`--out`). With `--update`, they replace those of the package.
 """
 
 import argparse

@@ -30,8 +30,6 @@ import numpy.typing as npt
 from batch_rl.runs import games
 from batch_rl.utils import choices, files
 
-VERSION = '2'  # Version of `normalisers.csv`; changes with any score in it.
-MINATAR_VERSION = '2'  # Version of `minatar_scores.csv`.
 NORMALISERS = ('dqn_final', 'dqn_best', 'human', 'gamer')
 # Random scores of the normalisers.
 _RANDOM = {'human': 'human_random', 'gamer': 'gamer_random'}
@@ -73,11 +71,8 @@ def formula(normaliser: str) -> str:
 def describe(normaliser: str) -> str:
   """Returns the formula of a normaliser, and the files of its scores, in a line."""
   sources = '; '.join(
-    f'{path.name}, version {version}, sha256 {files.sha256(str(path))[:12]}'
-    for path, version in (
-      (NORMALISERS_CSV, VERSION),
-      (MINATAR_SCORES_CSV, MINATAR_VERSION),
-    )
+    f'{path.name}, sha256 {files.sha256(str(path))[:12]}'
+    for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV)
   )
   return f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
 
@@ -93,9 +88,10 @@ def can_normalise(game: str, normaliser: str) -> bool:
   """
   choices.choose('normaliser', normaliser, NORMALISERS)
   try:
-    return _zero_and_one(game, normaliser) is not None
+    _zero_and_unit(game, normaliser)
   except ValueError:
     return False
+  return True
 
 
 def normalise(returns: npt.ArrayLike, game: str, normaliser: str) -> np.ndarray:
@@ -146,23 +142,15 @@ def _zero_and_unit(game: str, normaliser: str) -> tuple[float, float]:
     ValueError: If the normaliser is unknown, or `can_normalise` is False.
   """
   choices.choose('normaliser', normaliser, NORMALISERS)
-  bounds = _zero_and_one(game, normaliser)
-  if bounds is None:
+  name = games.canonical_name(game)
+  scores = load().get(name, {})
+  zero = scores.get(_RANDOM.get(normaliser, 'random'))
+  one = scores.get(normaliser)
+  if zero is None or one is None or zero == one:
     raise ValueError(
-      f'{games.canonical_name(game)} has no {normaliser!r} score that differs from '
-      'the random score: leave the game out, or choose another normaliser.'
+      f'{name} has no {normaliser!r} score that differs from the random score: leave '
+      'the game out, or choose another normaliser.'
     )
-  zero, one = bounds
-  return zero, (one - zero) / reference_score(normaliser)
-
-
-def _zero_and_one(game: str, normaliser: str) -> tuple[float, float] | None:
-  """Returns the returns of random agent and reference; None if missing or equal."""
-  scores = load().get(games.canonical_name(game), {})
-  random = _RANDOM.get(normaliser, 'random')
-  if random not in scores or normaliser not in scores:
-    return None
-  zero, one = scores[random], scores[normaliser]
   if normaliser not in _RANDOM:
     zero, one = sorted((zero, one))
-  return (zero, one) if zero != one else None
+  return zero, (one - zero) / reference_score(normaliser)
