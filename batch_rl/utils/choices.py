@@ -26,6 +26,7 @@ def unknown(kind: str, name: str | None, choices: Iterable[str]) -> str:
 
 
 def hint(name: str, choices: Iterable[str]) -> str:
-  """Returns ` (did you mean ...?)` with the nearest choice, or ''."""
-  near = difflib.get_close_matches(name, list(choices), 1)
-  return f' (did you mean {near[0]}?)' if near else ''
+  """Returns ` (did you mean ...?)` with the nearest choice in any case, or ''."""
+  by_key = {choice.lower(): choice for choice in choices}
+  near = difflib.get_close_matches(name.lower(), by_key, 1)
+  return f' (did you mean {by_key[near[0]]}?)' if near else ''

@@ -1,12 +1,11 @@
 """Plan of a fetch: the remote's files of each run are compared with the local ones."""
 
 import dataclasses
-import difflib
 import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -14,7 +13,7 @@ from absl import logging
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import fetched_run, remotes
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.utils import files, number_ranges, threads
+from batch_rl.utils import choices, files, number_ranges, threads
 
 _RETRIES = 3
 # Some servers have an answer to every request.
@@ -63,10 +62,12 @@ def make_plan(
     titles = ', '.join(run.title for run in runs)
     if shards:
       titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
+    known = roms.games()
+    hints = [choices.hint(game, known) for game in games if game not in known]
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
-      f'{", ".join(sorted(reasons))}{near_names(games, roms.games())}. The source '
-      'must be the folder above the games, in the layout that --layout names. '
+      f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '
+      'above the games, in the layout that --layout names. '
       f'{runs[0].advice}'
     )
   lines = [line for run in runs for line in run.missing]
@@ -205,15 +206,3 @@ def _read_manifest(
       error,
     )
     return {}
-
-
-def near_names(games: Iterable[str], known: Iterable[str]) -> str:
-  """Returns a suggestion for misspelt games, e.g. ' (did you mean Pong?)', or ''."""
-  by_key = {name.lower(): name for name in known}
-  hints = []
-  for game in games:
-    key = game.lower().replace('_', '')
-    near = difflib.get_close_matches(key, by_key, 1)
-    if near and by_key[near[0]] != game:
-      hints.append(by_key[near[0]])
-  return f' (did you mean {" or ".join(hints)}?)' if hints else ''

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from batch_rl.dataset.fetch import fetched_run, partial_file, plan
+from batch_rl.dataset.fetch import fetched_run, partial_file
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import digests, shard_files, stitching
 from batch_rl.dataset.unplugged import file_names, reader
-from batch_rl.utils import number_ranges
+from batch_rl.utils import choices, number_ranges
 
 # Folder of the fetched files in a run's directory.
 RAW = 'raw'
@@ -62,7 +62,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
     if game not in file_names.GAMES:
       raise ValueError(
         f'RL Unplugged has {len(file_names.GAMES)} games, and no {game}'
-        f'{plan.near_names([game], file_names.GAMES)}.'
+        f'{choices.hint(game, file_names.GAMES)}.'
       )
     is_above = source.rstrip('/').rpartition('/')[2] != file_names.FOLDER
     self.folder = f'{file_names.FOLDER}/{game}' if is_above else game

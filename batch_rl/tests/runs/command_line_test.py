@@ -166,7 +166,7 @@ def test_mistakes_in_flags(tmp_path, option, message):
     ({'replay_dir': '{run_dir}/..'}, 'is not a run; choose one in it, e.g. /'),
     ({'agent_name': 'dqnn'}, "Unknown agent 'dqnn' (did you mean dqn?)"),
     ({'agent_name': 'rem'}, 'configs/rem.gin: give --config=rem.'),
-    ({'config': 'ren'}, "Unknown config 'ren' (did you mean rem?)"),
+    ({'config': 'REN'}, "Unknown config 'REN' (did you mean rem?)"),
     (
       {'gin_bindings': ['FixedReplayMultiHeadDQNAgent.batch_size=1']},
       'mean WrappedFixedReplayBuffer.batch_size?',
