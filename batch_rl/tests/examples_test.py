@@ -90,7 +90,7 @@ def test_an_environment_is_logged_and_trained_on():
   assert statistics.totals()['episodes'] == 300
   # Each step costs 0.1; the opposite corner is 8 steps away.
   np.testing.assert_allclose(
-    statistics.episodes.returns, -0.1 * statistics.lengths, rtol=1e-5
+    statistics.returns, -0.1 * statistics.lengths, rtol=1e-5
   )
   assert statistics.lengths.min() >= 8 and len(statistics.actions) == 4
   # With any seed, 1,000 updates suffice for the shortest way.

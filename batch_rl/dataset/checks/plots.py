@@ -85,9 +85,8 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
 
 
 def _plot_returns(statistics: run_statistics.RunStatistics, axes: Any) -> None:
-  episodes = statistics.episodes
-  x = np.unique(episodes.suffix)
-  returns = [episodes.returns[episodes.suffix == suffix] for suffix in x]
+  x = np.unique(statistics.ends_in)
+  returns = [statistics.returns[statistics.ends_in == shard] for shard in x]
   for label, low, high, alpha in (
     ('all episodes', 0, 100, 0.15),
     ('middle half', 25, 75, 0.3),

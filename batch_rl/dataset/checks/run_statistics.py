@@ -23,27 +23,10 @@ MAX_ACTIONS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Episodes:
-  """The n complete episodes of a run.
+class RunStatistics:
+  """Statistics of a run with n complete episodes, made by `compute`.
 
   Rows are numbered through the run as it is on disk, padding included.
-
-  Attributes:
-    suffix: int64 (n,), number of the shard in which each episode ends.
-    first: int64 (n,), first row of each episode after its padding.
-    last: int64 (n,), terminal row of each episode.
-    returns: float64 (n,), sum of the rewards of each episode.
-  """
-
-  suffix: np.ndarray
-  first: np.ndarray
-  last: np.ndarray
-  returns: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class RunStatistics:
-  """Statistics of a run, made by `compute`.
 
   Attributes:
     run: Run that was read.
@@ -52,7 +35,10 @@ class RunStatistics:
     problems: Gaps, repeated rows and remarks, one line each.
     padding: int64 (m,), padding rows of all episodes, ascending.
     actions: int64 (actions,), number of agent steps by action.
-    episodes: Complete episodes.
+    ends_in: int64 (n,), number of the shard in which each episode ends.
+    first: int64 (n,), first row of each episode after its padding.
+    last: int64 (n,), terminal row of each episode.
+    returns: float64 (n,), sum of the rewards of each episode.
     episodes_cut: Number of episodes whose first rows are missing.
   """
 
@@ -62,13 +48,16 @@ class RunStatistics:
   problems: list[str]
   padding: np.ndarray
   actions: np.ndarray
-  episodes: Episodes
+  ends_in: np.ndarray
+  first: np.ndarray
+  last: np.ndarray
+  returns: np.ndarray
   episodes_cut: int
 
   @property
   def lengths(self) -> np.ndarray:
-    """Agent steps of each complete episode, int64 (episodes,)."""
-    return self.episodes.last - self.episodes.first + 1
+    """Agent steps of each complete episode, int64 (n,)."""
+    return self.last - self.first + 1
 
   @property
   def game(self) -> str:
@@ -97,7 +86,7 @@ class RunStatistics:
       {
         'shard': suffix,
         **self._summarize(
-          self.episodes.suffix == suffix,
+          self.ends_in == suffix,
           int(starts[i + 1] - starts[i]),
           padding[i],
           self._size(suffix),
@@ -145,7 +134,7 @@ class RunStatistics:
     self, chosen: Any, rows: int, padding: int, size: int, recorded: Any
   ) -> dict[str, Any]:
     """Summarizes rows; only the manifest's entry has returns before clipping."""
-    returns, steps = self.episodes.returns[chosen], rows - padding
+    returns, steps = self.returns[chosen], rows - padding
     keys, kind = ('episodes', 'unclipped_return'), (int, float)
     unclipped = {
       key: manifests.look_up(recorded, *keys, key, kind=kind)
@@ -228,11 +217,9 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
     problems=problems,
     padding=padding,
     actions=np.maximum(actions, 0),
-    episodes=Episodes(
-      np.array(data.suffixes)[shard],
-      first[complete],
-      last,
-      found.returns[complete],
-    ),
+    ends_in=np.array(data.suffixes)[shard],
+    first=first[complete],
+    last=last,
+    returns=found.returns[complete],
     episodes_cut=int((ended & ~found.at_reset).sum()),
   )

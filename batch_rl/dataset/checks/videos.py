@@ -39,13 +39,12 @@ def choose_episode(
   Raises:
     ValueError: If there is no such episode.
   """
-  episodes, directory = statistics.episodes, statistics.run.directory
-  count = len(episodes.last)
+  directory, count = statistics.run.directory, len(statistics.last)
   if not count:
     raise ValueError(f'{directory} has no complete episode.')
   if number is None:
-    candidates = np.flatnonzero(episodes.suffix == episodes.suffix[-1])
-    return int(candidates[np.argmax(episodes.returns[candidates])])
+    candidates = np.flatnonzero(statistics.ends_in == statistics.ends_in[-1])
+    return int(candidates[np.argmax(statistics.returns[candidates])])
   if not 0 <= number < count:
     raise ValueError(
       f'There is no episode {number}: {directory} has {count} complete episodes, '
@@ -68,8 +67,7 @@ def write_episode(
     ValueError: If frames cannot be read or are not images, or the file cannot be
       encoded.
   """
-  episodes = statistics.episodes
-  rows = np.arange(episodes.first[number], episodes.last[number] + 1)
+  rows = np.arange(statistics.first[number], statistics.last[number] + 1)
   images = frame_images.read_images(statistics.data, rows)
   scale = max(_SCALE, _PIXELS // max(images.shape[1:3]))
   write_images(images, path, scale)

@@ -56,10 +56,10 @@ def _inspect(arguments: argparse.Namespace) -> int:
     number = videos.choose_episode(statistics, arguments.episode)
     videos.write_episode(statistics, number, video)
     document |= {'episode': number, 'video': video}
-    episodes = statistics.episodes
     lines.append(
       f'episode {number}: {statistics.lengths[number]:,} agent steps, return '
-      f'{episodes.returns[number]:g}, ends in shard {episodes.suffix[number]}: {video}'
+      f'{statistics.returns[number]:g}, ends in shard {statistics.ends_in[number]}: '
+      f'{video}'
     )
   console.show(arguments, document, lines)
   return 0

@@ -31,7 +31,7 @@ def test_statistics_agree_with_the_logged_episodes(
   assert total['episodes'] == len(lengths) and not total['episodes_cut']
   np.testing.assert_array_equal(statistics.lengths, lengths)
   np.testing.assert_allclose(
-    statistics.episodes.returns, [sum(r.reward for r in e) for e in episodes]
+    statistics.returns, [sum(r.reward for r in e) for e in episodes]
   )
   counts = np.bincount([row.action for e in episodes for row in e])
   np.testing.assert_array_equal(statistics.actions, counts)
@@ -68,7 +68,7 @@ def test_no_episode_spans_a_gap(tmp_path):
     total = statistics.totals()
     assert total['episodes_cut'] == 1 and total['unclipped_return'] is None
     assert statistics.lengths.tolist() == [30] * len(ends)
-    assert statistics.episodes.suffix.tolist() == ends
+    assert statistics.ends_in.tolist() == ends
     assert not removed or 'between 0 and 2' in statistics.problems[0]
 
 

@@ -20,7 +20,7 @@ def test_a_video_has_the_frames_of_its_episode(tmp_path):
   for path in paths:
     videos.write_episode(sample, shortest, path)
   # The players appear later than the field.
-  row = sample.episodes.first[shortest] + 199
+  row = sample.first[shortest] + 199
   (frame,) = frame_reading.read_frames(sample.data, np.array([row]))
   expected = frame.repeat(3, axis=0).repeat(3, axis=1)
   video, shown = Image.open(paths[0]), 0
@@ -40,11 +40,10 @@ def test_a_video_has_the_frames_of_its_episode(tmp_path):
 def test_the_default_is_the_best_episode_of_the_last_shard(tmp_path):
   shards.write_run(tmp_path / 'replay_logs', [30] * 6, 40)
   statistics = compute(tmp_path)
-  episodes = statistics.episodes
-  last = episodes.suffix == episodes.suffix[-1]
+  last = statistics.ends_in == statistics.ends_in[-1]
   number = videos.choose_episode(statistics, None)
   assert last[number]
-  assert episodes.returns[number] == episodes.returns[last].max()
+  assert statistics.returns[number] == statistics.returns[last].max()
   for wrong in (-1, 6):
     with pytest.raises(ValueError, match=f'{wrong}: .* 0 to 5'):
       videos.choose_episode(statistics, wrong)
