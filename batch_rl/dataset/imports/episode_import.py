@@ -179,8 +179,10 @@ class EpisodeReader(abc.ABC):
     name: Full name of the dataset.
     game: Name of the game; None if unknown.
     run: Number of the run.
-    manifest: Entries for the manifest of the run: `agent`, `environment`, and
-      `source`, a description of the dataset with its `format` and `order`.
+    format: Format of the dataset.
+    order: Order of its episodes: 'time' or 'as stored'.
+    agent: Agent that made the data; None if unknown.
+    environment: Entry `environment` of the manifest of the run.
     last_step: Content of terminal steps (see `StoredEpisode.infer_last_step`), or
       None if unknown.
 
@@ -192,7 +194,10 @@ class EpisodeReader(abc.ABC):
   name: str
   game: str | None
   run: str
-  manifest: dict[str, Any]
+  format: str
+  order: str
+  agent: str | None
+  environment: dict[str, Any]
   last_step: str | None = None
 
   def __init__(self, paths: Mapping[int, str]):

@@ -257,15 +257,16 @@ class StoreImport:
     last_step, assumed = episode_import.choose_last_step(
       reader, self._last_step, part, self._progress
     )
-    described = reader.manifest
     return {
       'manifest_version': 1,
-      'agent': described['agent'],
-      'environment': {**described['environment'], 'game': self._identity.game},
+      'agent': reader.agent,
+      'environment': {**reader.environment, 'game': self._identity.game},
       'versions': {'batch_rl': __version__},
       'source': {
-        **described['source'],
+        'format': reader.format,
         'directory': self._identity.source,
+        'name': reader.name,
+        'order': reader.order,
         'run': self._identity.run,
         'last_step': last_step,
         'last_step_assumed': assumed,
@@ -412,9 +413,9 @@ def import_parts(
   identity = Identity(
     episode_import.game_of(reader, game),
     reader.run,
-    reader.manifest['source']['format'],
+    reader.format,
     reader.directory,
-    reader.manifest['source'].get('name'),
+    reader.name,
   )
   with StoreImport(
     directory, identity, 'import', last_step, progress=progress

@@ -68,6 +68,8 @@ class RldsReader(episode_import.EpisodeReader):
     ValueError: If the dataset or a split is missing, or not in TFRecord files.
   """
 
+  format = 'rlds'
+
   def __init__(self, directory: str, checkpoints: str | None = None):
     self.directory = directory.rstrip('/')
     path = os.path.join(self.directory, _INFO)
@@ -105,28 +107,19 @@ class RldsReader(episode_import.EpisodeReader):
     config = _CONFIG.fullmatch(info.get('configName') or '')
     path = os.path.join(self.directory, 'metadata.json')
     metadata = files.read_json(path, _METADATA) or {}
-    environment = dict(metadata.get('environment') or {})
-    self.game = environment.get('game') or (config and config['game'])
+    self.agent = metadata.get('agent')
+    self.environment = dict(metadata.get('environment') or {})
+    self.game = self.environment.get('game') or (config and config['game'])
     self.run = config['run'] if config else '1'
     self.name = '/'.join(
       filter(None, [info['name'], info.get('configName'), info['version']])
     )
     self.last_step = metadata.get('last_step')
-    in_order = info.get('disableShuffling')
-    self.manifest = {
-      'agent': metadata.get('agent'),
-      'environment': environment,
-      'source': {
-        'format': 'rlds',
-        'directory': self.directory,
-        'name': self.name,
-        'order': 'time' if in_order else 'as stored',
-      },
-    }
+    self.order = 'time' if info.get('disableShuffling') else 'as stored'
     if info['name'].startswith('rlu_atari'):
       # According to the dataset's description.
-      self.manifest['agent'] = 'dqn'
-      environment |= {'repeat_action_probability': 0.25, 'frame_skip': 4}
+      self.agent = 'dqn'
+      self.environment |= {'repeat_action_probability': 0.25, 'frame_skip': 4}
 
   def _files_of(
     self, info: dict[str, Any], split: dict[str, Any]

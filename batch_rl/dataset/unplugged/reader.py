@@ -53,6 +53,12 @@ class UnpluggedReader(episode_import.EpisodeReader):
       of several runs.
   """
 
+  format = file_names.NAME
+  order = 'time'
+  # According to the description of the dataset.
+  agent = 'dqn'
+  environment = {'repeat_action_probability': 0.25, 'frame_skip': 4}
+
   def __init__(
     self,
     path: str,
@@ -92,17 +98,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
       if checkpoints is not None
       else sorted(set(range(count)) - self._paths.keys())
     )
-    self.manifest = {
-      'agent': 'dqn',
-      # According to the description of the dataset.
-      'environment': {'repeat_action_probability': 0.25, 'frame_skip': 4},
-      'source': {
-        'format': file_names.NAME,
-        'directory': self.directory,
-        'name': self.name,
-        'order': 'time',
-      },
-    }
 
   def read(
     self, part: episode_import.Part, frames: bool = True

@@ -42,11 +42,10 @@ class ListReader(episode_import.EpisodeReader):
   name = 'list'
   game = 'Pong'
   run = '1'
-  manifest = {
-    'agent': 'dqn',
-    'environment': runs.ENVIRONMENT,
-    'source': {'format': 'list', 'name': 'list', 'order': 'time'},
-  }
+  format = 'list'
+  order = 'time'
+  agent = 'dqn'
+  environment = runs.ENVIRONMENT
   last_step = 'transition'
 
   def __init__(self, parts):
@@ -190,7 +189,7 @@ def test_another_dataset_of_the_run_is_refused(tmp_path):
   store_import.import_parts(make_reader([0]), str(target))
   before = {path.name: path.read_bytes() for path in target.iterdir()}
   other = make_reader([1])
-  other.manifest['source'] = {**other.manifest['source'], 'name': 'other/1.1.0'}
+  other.name = 'other/1.1.0'
   message = r'Pong \(list\), not of .* \(other/1.1.0\); choose another'
   with pytest.raises(ValueError, match=message):
     store_import.import_parts(other, str(target))
