@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
+from batch_rl.agents import registry
 from batch_rl.runs import progress
 from batch_rl.sweep import stop_with_parent
 from batch_rl.utils import choices, machine, programs
@@ -99,14 +100,15 @@ LOGS_DATA = Run('online', 'minatar', 'dqn_adam')
 
 def find() -> list[Run]:
   """Returns all runs, `LOGS_DATA` first."""
-  package = pathlib.Path('batch_rl')
-  without_agent = {'base', 'fqe'}  # fitted Q evaluation needs a policy
+  packages = {
+    'online': 'batch_rl.baselines',
+    'offline': 'batch_rl.fixed_replay',
+  }
   found = [
-    Run(job, size, path.stem)
+    Run(job, size, agent)
     for size in SIZES
-    for job, folder in (('online', 'baselines'), ('offline', 'fixed_replay'))
-    for path in sorted((package / folder / 'configs').glob('*.gin'))
-    if path.stem not in without_agent
+    for job, package in packages.items()
+    for agent in registry.configs(registry.config_folder(package))
   ]
   return sorted(found, key=lambda run: run != LOGS_DATA)
 

@@ -24,7 +24,6 @@ the CPU.
 import argparse
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import subprocess
@@ -37,13 +36,13 @@ from typing import Any
 
 import tqdm
 
+from batch_rl.agents import registry
 from batch_rl.utils import machine
 from benchmarks import measuring, processes
 
 READY = 'ready'
 FAILED = 'failed'  # key of the reason in a result
 DATA_DIR = 'data/Pong/1/replay_logs'
-CONFIGS = 'batch_rl/fixed_replay/configs'
 REFERENCE = 'dqn'
 SIZES = (1, 128, 512)
 CELLS = (2, 4, 8)
@@ -98,14 +97,11 @@ def plan(has_gpu: bool, processors: int) -> list[Measurement]:
   """Returns all measurements, in the order of the table."""
   memory = 'WrappedFixedReplayBuffer'
   agent = 'FixedReplayDQNAgent'
-  names = {
-    os.path.basename(path).removesuffix('.gin')
-    for path in glob.glob(f'{CONFIGS}/*.gin')
-  } - {'base'}
+  names = registry.configs(registry.config_folder('batch_rl.fixed_replay'))
   return [
     *(
       Measurement(name, name)
-      for name in sorted(names, key=lambda n: (n != REFERENCE, n))
+      for name in sorted(names, key=lambda n: n != REFERENCE)
     ),
     *(
       Measurement(f'batch_size = {n}', bindings={f'{memory}.batch_size': n})

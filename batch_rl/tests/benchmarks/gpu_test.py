@@ -7,6 +7,7 @@ import pytest
 
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs.bindings import settings
+from batch_rl.tests import shipped_agents
 from benchmarks import gpu
 
 ANSWERS = """
@@ -44,8 +45,10 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
     assert name == 'dqn' and set(cells) == {''} and reason in note
 
 
-def test_the_bindings_of_the_plan_are_parameters():
-  for wanted in gpu.plan(has_gpu=True, processors=8):
+def test_the_plan_has_the_shipped_agents_and_known_parameters():
+  plan = gpu.plan(has_gpu=True, processors=8)
+  assert {wanted.agent for wanted in plan} == {*shipped_agents.OFFLINE}
+  for wanted in plan:
     for name, value in wanted.bindings.items():
       parameter = name.rpartition('.')[2]
       if parameter in settings.SETTINGS:  # otherwise the row says so
