@@ -293,7 +293,7 @@ def parse() -> argparse.Namespace:
     default=['dqn'] if measuring.QUICK else [],
     help='names of agents',
   )
-  parser.add_argument('--work_dir', type=pathlib.Path, default='runs/endurance')
+  measuring.add_work_dir(parser, 'runs/endurance')
   return parser.parse_args()
 
 

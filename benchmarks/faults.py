@@ -258,13 +258,13 @@ def main() -> int:
   parser.add_argument(
     '--at_once', type=int, default=at_once, help='runs at a time'
   )
-  parser.add_argument('--work_dir', default='runs/faults')
+  measuring.add_work_dir(parser, 'runs/faults')
   arguments = parser.parse_args()
-  work_dir = os.path.abspath(arguments.work_dir)
-  os.makedirs(work_dir, exist_ok=True)
-  for path in pathlib.Path(work_dir).glob('broken-*'):
+  work_dir = arguments.work_dir.absolute()
+  work_dir.mkdir(parents=True, exist_ok=True)
+  for path in work_dir.glob('broken-*'):
     shutil.rmtree(path)
-  tester = Tester(work_dir, arguments.kills)
+  tester = Tester(str(work_dir), arguments.kills)
   with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
     list(pool.map(tester.make_unbroken, KINDS))
     for worker in [pool.submit(tester.work) for _ in range(arguments.at_once)]:

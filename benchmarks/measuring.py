@@ -43,6 +43,18 @@ def parser(doc: str) -> argparse.ArgumentParser:
   return made
 
 
+def add_work_dir(parser: argparse.ArgumentParser, default: str) -> None:
+  """Adds `--work_dir`, whose subdirectory `quick` is that of `--quick`.
+
+  The smallest form has other sizes, so no other one may continue it.
+  """
+  parser.add_argument(
+    '--work_dir',
+    type=lambda path: pathlib.Path(path, 'quick' if QUICK else ''),
+    default=default,
+  )
+
+
 def add_out(
   parser: argparse.ArgumentParser, kept: object, default: str
 ) -> None:

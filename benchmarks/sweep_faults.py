@@ -130,9 +130,7 @@ def main() -> int:
   parser.add_argument(
     '--period', type=float, default=PERIOD, help='mean seconds between kills'
   )
-  parser.add_argument(
-    '--work_dir', type=pathlib.Path, default='runs/sweep_faults'
-  )
+  measuring.add_work_dir(parser, 'runs/sweep_faults')
   options = parser.parse_args()
   directory = options.work_dir.absolute()
   log_dir = directory / 'data/CartPole/1/replay_logs'

@@ -351,7 +351,7 @@ def main() -> None:
   """Runs the unfinished cells, then writes results, table and figure."""
   parser = measuring.parser(__doc__)
   measuring.add_out(parser, control_report.KEPT, '<work_dir>/results')
-  parser.add_argument('--work_dir', default='runs/control')
+  measuring.add_work_dir(parser, 'runs/control')
   parser.add_argument('--seeds', type=int, default=5)
   parser.add_argument('--workers', type=int, default=machine.num_cpus())
   parser.add_argument(
@@ -360,9 +360,7 @@ def main() -> None:
     help='report finished runs without training',
   )
   arguments = parser.parse_args()
-  work_dir = pathlib.Path(arguments.work_dir).absolute()
-  if arguments.quick:
-    work_dir /= 'quick'
+  work_dir = arguments.work_dir.absolute()
   stages = list_cells(1 if arguments.quick else arguments.seeds)
   if not arguments.collect:
     run_all(stages, work_dir, arguments.workers)

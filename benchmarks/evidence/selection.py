@@ -167,14 +167,14 @@ def summarise(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def main() -> None:
   """Trains, ranks and reports."""
   parser = measuring.parser(__doc__)
-  parser.add_argument('--work_dir', type=pathlib.Path, default='runs/selection')
+  measuring.add_work_dir(parser, 'runs/selection')
   measuring.add_out(
     parser, 'benchmarks/evidence/selection', '<work_dir>/results'
   )
   options = parser.parse_args()
   work_dir, shortened, seeds = options.work_dir, 1, SEEDS
   if options.quick:
-    work_dir, shortened, seeds = work_dir / 'quick', 100, 1
+    shortened, seeds = 100, 1
   out = options.out or work_dir / 'results'
   tables = {}
   for game in POLICIES:

@@ -196,15 +196,11 @@ def write(rows: list[dict[str, Any]], out: pathlib.Path) -> None:
 def main() -> None:
   """Trains and reports."""
   parser = measuring.parser(__doc__)
-  parser.add_argument(
-    '--work_dir', type=pathlib.Path, default='runs/offline_to_online'
-  )
+  measuring.add_work_dir(parser, 'runs/offline_to_online')
   measuring.add_out(parser, HERE, '<work_dir>/results')
   parser.add_argument('--seeds', type=int, default=2)
   options = parser.parse_args()
-  work_dir, seeds = options.work_dir, options.seeds
-  if options.quick:
-    work_dir, seeds = work_dir / 'quick', 1
+  work_dir, seeds = options.work_dir, 1 if options.quick else options.seeds
   train(work_dir, seeds, options.quick)
   write(read(work_dir, seeds), options.out or work_dir / 'results')
 
