@@ -236,7 +236,7 @@ class Endurance:
         int(latest['iteration'] * training + done),
         latest['rates'].get('train', np.nan),
         processes.memory(process=process.pid),
-        processes.anonymous_memory(process.pid),
+        processes.memory('Anonymous', process.pid),
         observed.num_fds(),
         observed.num_threads(),
       )

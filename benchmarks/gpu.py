@@ -37,8 +37,8 @@ from typing import Any
 import tqdm
 
 from batch_rl.agents import registry
+from batch_rl.dataset.store import store
 from batch_rl.utils import machine
-from benchmarks import measuring, processes
 
 READY = 'ready'
 FAILED = 'failed'  # key of the reason in a result
@@ -313,7 +313,7 @@ def table(
   end, reference = time.monotonic() + seconds, 0.0
   constants: dict[int, float] = {}
   with tempfile.TemporaryDirectory() as data_dir:
-    measuring.in_new_process(processes.convert, shards, data_dir)
+    store.convert(shards, data_dir)
     progress = tqdm.tqdm(wanted, 'measuring', unit='measurement')
     for i, one in enumerate(progress):
       left = end - time.monotonic()

@@ -14,7 +14,8 @@ import numpy as np
 import tqdm
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.shards import replay_log
+from batch_rl.tests import shards
 from benchmarks import measuring
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
@@ -55,12 +56,4 @@ def make(game: str) -> str:
 
 def columns(game: str) -> dict[str, np.ndarray]:
   """Returns all rows of a log in time order, by column."""
-  data_dir = make(game)
-  parts = []
-  for suffix in shard_files.list_suffixes(data_dir):
-    loaded = shard_reader.read_shard(data_dir, suffix)
-    capacity = len(loaded['terminal'])
-    count = int(loaded['add_count'])
-    order = np.roll(np.arange(min(count, capacity)), -count)
-    parts.append({name: loaded[name][order] for name in shard_files.COLUMNS})
-  return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+  return shards.read_columns(make(game))

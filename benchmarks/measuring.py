@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -98,32 +98,25 @@ def leave_out(reason: str) -> NoReturn:
 
 
 def interleave(
-  functions: Mapping[str, Callable[..., Any]],
-  rounds: int,
-  in_a_row: int = 1,
-  arguments: Callable[[], Iterable] = list,
+  functions: Mapping[str, Callable[[], Any]], rounds: int
 ) -> dict[str, np.ndarray]:
   """Calls functions in turn, so that disturbances affect all alike.
 
   Args:
     functions: Functions to call, by name.
     rounds: Number of rounds; one with `--quick`.
-    in_a_row: Number of consecutive calls of each function a round.
-    arguments: Makes the arguments of all calls of a round.
 
   Returns:
-    Seconds of each call: `{name: (rounds * in_a_row,)}`.
+    Seconds of each call: `{name: (rounds,)}`.
   """
   rounds = 1 if QUICK else rounds
   taken: dict[str, list[float]] = {name: [] for name in functions}
   for _ in range(rounds + WARM_UP):
-    same = list(arguments())
     for name, function in functions.items():
-      for _ in range(in_a_row):
-        start = time.perf_counter()
-        function(*same)
-        taken[name].append(time.perf_counter() - start)
-  return {name: np.array(t[WARM_UP * in_a_row :]) for name, t in taken.items()}
+      start = time.perf_counter()
+      function()
+      taken[name].append(time.perf_counter() - start)
+  return {name: np.array(t[WARM_UP:]) for name, t in taken.items()}
 
 
 @contextlib.contextmanager
@@ -202,18 +195,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def in_new_process(function: Callable[..., dict], *arguments) -> dict:
-  """Runs a function of `benchmarks.processes` in a new process.
-
-  Returns:
-    The function's result. If it has a `clock`, `from_start` is added: the seconds from
-    the start of the process to that time.
-  """
+  """Runs a function of `benchmarks.processes` in a new process; returns its result."""
   command = [sys.executable, '-m', 'benchmarks.processes', function.__name__]
-  started = time.time()
   done = subprocess.run(
     [*command, *map(str, arguments)], stdout=subprocess.PIPE, check=True
   )
-  result = json.loads(done.stdout)
-  if 'clock' in result:
-    result['from_start'] = result['clock'] - started
-  return result
+  return json.loads(done.stdout)

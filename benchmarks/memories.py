@@ -9,7 +9,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from benchmarks import logs, measuring, processes, tiles
+from benchmarks import logs, measuring, tiles
 
 ROWS = 1_000_000  # of a shard
 SHARDS = {'Pong': 7, 'Breakout': 1, 'Seaquest': 1}
@@ -23,7 +23,7 @@ def make(game: str) -> tuple[str, str]:
   run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
   data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
   directory = os.path.join(run, 'store')
-  measuring.in_new_process(processes.convert, data_dir, directory)
+  store.convert(data_dir, directory)
   return data_dir, directory
 
 
@@ -40,10 +40,8 @@ def dopamine_memory(source: store.Store, rows: int, batch_size: int = 32):
   return memory
 
 
-def our_memory(
-  directory: str, suffix: int | None, rows: int, batch_size: int = 32, **kwargs
-):
+def our_memory(directory: str, rows: int):
   """Returns a buffer with the whole store in memory, as if loaded from shards."""
   return fixed_replay_buffer.FixedReplayBuffer(
-    directory, suffix, (84, 84), 4, rows, batch_size, preload=True, **kwargs
+    directory, None, (84, 84), 4, rows, batch_size=32, preload=True
   )

@@ -4,30 +4,27 @@
 are inside the functions, so that a process imports only its own requirements.
 """
 
-import array
 import json
 import os
+import pathlib
 import sys
 import time
 
-import numpy as np
-
 
 def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
-  """Returns a process's memory in bytes: `VmRSS` current, `VmHWM` peak.
+  """Returns a process's memory in bytes.
 
   `ru_maxrss` is unsuitable: a process inherits it from its parent.
+
+  Args:
+    kind: `VmRSS` for current memory, `VmHWM` for its peak, `Anonymous` for the part
+      that is not page cache, `Pss` for the proportional set size.
+    process: Number of the process.
   """
-  with open(f'/proc/{process}/status', encoding='ascii') as file:
-    fields = dict(line.split(':', 1) for line in file)
+  file = 'status' if kind.startswith('Vm') else 'smaps_rollup'
+  text = pathlib.Path(f'/proc/{process}/{file}').read_text(encoding='ascii')
+  fields = dict(line.split(':', 1) for line in text.split('\n') if ':' in line)
   return int(fields[kind].split()[0]) << 10
-
-
-def anonymous_memory(process: int | str = 'self') -> int:
-  """Returns the bytes of anonymous memory; the rest of VmRSS is page cache."""
-  with open(f'/proc/{process}/smaps_rollup', encoding='ascii') as file:
-    fields = dict(line.split(':', 1) for line in file if ':' in line)
-  return int(fields['Anonymous'].split()[0]) << 10
 
 
 def load(data_dir: str, suffix: str) -> dict:
@@ -52,61 +49,21 @@ def load(data_dir: str, suffix: str) -> dict:
   }
 
 
-def convert(data_dir: str, directory: str) -> dict:
-  """Converts a run to a store on disk; counts only newly packed rows."""
-  from batch_rl.dataset.store import store
-
-  before = memory()
-  done: list[int] = []
-  start = time.perf_counter()
-  store.convert(data_dir, directory, done.append)
-  return {
-    'rows': sum(done),
-    'seconds': time.perf_counter() - start,
-    'peak': memory('VmHWM') - before,
-  }
-
-
-def draw(directory: str, seconds: str) -> dict:
-  """Opens a store on disk and draws batches from it."""
+def open_store(directory: str) -> dict:
+  """Opens a store on disk and draws a batch from it."""
   from batch_rl.dataset.sampling import sampler
   from batch_rl.dataset.store import store
 
   start = time.perf_counter()
-  opened = store.Store(directory)
-  drawn = sampler.Sampler(opened, 4, seed=0)
-  drawn.batch(0, 32)
-  result = {
-    'first': time.perf_counter() - start,
-    'clock': time.time(),
-    'peak': memory('VmHWM'),
-  }
-  times = array.array('d')
-  found = np.zeros(len(opened.suffixes), np.int64)
-  stop = time.perf_counter() + float(seconds)
-  while (now := time.perf_counter()) < stop:
-    rows = drawn.batch(len(times) + 1, 32).rows
-    times.append(time.perf_counter() - now)
-    found += np.histogram(rows, opened.starts)[0]
-  result |= {
-    'rows': opened.rows,
-    'transitions': drawn.num_transitions,
-    'resident': memory(),
-    'anonymous': anonymous_memory(),
-    'times': list(times),
-    'drawn': found.tolist(),
-  }
-  if times:
-    valid = np.histogram(drawn.valid_rows(), opened.starts)[0]
-    result['valid'] = valid.tolist()
-  return result
+  sampler.Sampler(store.Store(directory), 4, seed=0).batch(0, 32)
+  return {'first': time.perf_counter() - start, 'clock': time.time()}
 
 
 def sequences(directory: str, length: str) -> dict:
   """Opens a run and draws sequences from it."""
   from batch_rl import dataset
 
-  before, start = anonymous_memory(), time.perf_counter()
+  before, start = memory('Anonymous'), time.perf_counter()
   run = dataset.open(directory, show_progress=False)
   opened = time.perf_counter() - start
   drawn = run.sequences(int(length), seed=0)
@@ -118,7 +75,7 @@ def sequences(directory: str, length: str) -> dict:
     'opened': opened,
     'seconds': seconds,
     'nbytes': run.store.nbytes,
-    'anonymous': anonymous_memory() - before,
+    'anonymous': memory('Anonymous') - before,
   }
 
 
@@ -133,7 +90,6 @@ def open_buffer(directory: str) -> dict:
   return {
     'import': imported - start,
     'first': time.perf_counter() - imported,
-    'clock': time.time(),
   }
 
 

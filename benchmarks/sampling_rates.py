@@ -134,7 +134,7 @@ def medians(
 def of_store(directory: str) -> dict[tuple[int, str, int], Rate]:
   """Returns the rates of a store, `{(batch size, way, threads): rate}`."""
   functions: dict[tuple[int, str, int], Callable[[], Rate]] = {}
-  ours = memories.our_memory(directory, None, memories.ROWS)
+  ours = memories.our_memory(directory, memories.ROWS)
   source = ours._store
   rows = min(memories.DOPAMINE_ROWS, source.rows)
   theirs = memories.dopamine_memory(source, rows)

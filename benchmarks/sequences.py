@@ -54,13 +54,13 @@ class Script:
 
   def __init__(self, memory: Any, rows: Sequence[int]):
     self.memory = memory
-    before = processes.anonymous_memory()
+    before = processes.memory('Anonymous')
     start = time.perf_counter()
     self.states, self.actions, self.rewards = map(
       list, zip(*map(self.read, rows), strict=True)
     )
     self.seconds = time.perf_counter() - start
-    self.bytes = processes.anonymous_memory() - before
+    self.bytes = processes.memory('Anonymous') - before
     self.place = {row: i for i, row in enumerate(rows)}
 
   def read(self, row: int) -> tuple[np.ndarray, int, float]:

@@ -14,18 +14,18 @@ import sys
 
 from benchmarks import logs, measuring, processes, tiles
 
+GAME = 'Seaquest'
+SHARDS, ROWS = 4, 1_000_000  # rows of a shard
+BATCHES = 20_000  # to draw
+CELLS = 4
+if measuring.QUICK:
+  SHARDS, ROWS, BATCHES, CELLS = 1, 3000, 100, 2
 
-def proportional_memory(process: int) -> int:
-  """Returns the proportional set size of a process in bytes."""
-  with open(f'/proc/{process}/smaps_rollup', encoding='ascii') as file:
-    fields = dict(line.split(':', 1) for line in file if ':' in line)
-  return int(fields['Pss'].split()[0]) << 10
 
-
-def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
+def memory_of(count: int, data_dir: str, cache_dir: str) -> int:
   """Returns the total memory of `count` cells in bytes."""
   command = [sys.executable, '-m', 'benchmarks.processes']
-  command += [processes.hold_buffer.__name__, data_dir, cache_dir, str(batches)]
+  command += [processes.hold_buffer.__name__, data_dir, cache_dir, str(BATCHES)]
   cells = [
     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for _ in range(count)
@@ -33,7 +33,7 @@ def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
   try:
     for cell in cells:
       cell.stdout.readline()  # until it has drawn
-    return sum(proportional_memory(cell.pid) for cell in cells)
+    return sum(processes.memory('Pss', cell.pid) for cell in cells)
   finally:
     for cell in cells:
       cell.communicate()
@@ -41,34 +41,14 @@ def memory_of(count: int, data_dir: str, cache_dir: str, batches: int) -> int:
 
 def main() -> None:
   """Makes the run and prints the table."""
-  parser, quick = measuring.parser(__doc__), measuring.QUICK
-  parser.add_argument(
-    '--directory', default=os.path.join(logs.DIRECTORY, 'shared_store')
-  )
-  parser.add_argument('--shards', type=int, default=1 if quick else 4)
-  parser.add_argument(
-    '--rows',
-    type=int,
-    default=3000 if quick else 1_000_000,
-    help='rows of a shard',
-  )
-  parser.add_argument('--game', default='Seaquest')
-  parser.add_argument(
-    '--batches',
-    type=int,
-    default=100 if quick else 20_000,
-    help='batches to draw',
-  )
-  options = parser.parse_args()
-  data_dir, _ = tiles.make(
-    options.directory, options.game, options.shards, options.rows
-  )
-  stores = os.path.join(options.directory, 'stores')
-  lines, many = [], 2 if quick else 4
+  measuring.parser(__doc__).parse_args()
+  directory = os.path.join(logs.DIRECTORY, 'shared_store')
+  data_dir, _ = tiles.make(directory, GAME, SHARDS, ROWS)
+  stores = os.path.join(directory, 'stores')
+  lines = []
   for name, cache_dir in (('its own memory', ''), ('one shared store', stores)):
     one, all_ = (
-      memory_of(count, data_dir, cache_dir, options.batches) / 1e9
-      for count in (1, many)
+      memory_of(count, data_dir, cache_dir) / 1e9 for count in (1, CELLS)
     )
     lines.append(
       [
@@ -76,15 +56,14 @@ def main() -> None:
         f'{one:.2f}',
         f'{all_:.2f}',
         f'{all_ / one:.2f} x',
-        f'{(all_ - one) / (many - 1):.2f}',
+        f'{(all_ - one) / (CELLS - 1):.2f}',
       ]
     )
-  rows = options.shards * options.rows
   measuring.table(
     [
-      f'{options.game}, up to {rows:,} rows, in',
+      f'{GAME}, up to {SHARDS * ROWS:,} rows, in',
       '1 cell, GB',
-      f'{many} cells, GB',
+      f'{CELLS} cells, GB',
       '',
       'each additional, GB',
     ],
