@@ -78,15 +78,12 @@ def threads() -> list[int]:
   return sorted({1, 2, 4, max(4, machine.num_cpus())})
 
 
-def rate(
-  function: Callable[[], Any], count: int, seconds: float = SECONDS
-) -> Rate:
+def rate(function: Callable[[], Any], count: int) -> Rate:
   """Returns the rate at which threads call a function.
 
   Args:
     function: Function that draws a batch, called by several threads at once.
-    count: Number of threads.
-    seconds: Duration; the last calls, at least one a thread, are completed.
+    count: Number of threads, each of which completes at least one call.
   """
   stop = threading.Event()
   begin = threading.Barrier(count + 1)
@@ -104,7 +101,7 @@ def rate(
     working = [pool.submit(work) for _ in range(count)]
     begin.wait()
     start, processor = time.perf_counter(), time.process_time()
-    time.sleep(seconds)
+    time.sleep(SECONDS)
     stop.set()
     done = sum(one.result() for one in working)
     taken = time.perf_counter() - start
@@ -279,9 +276,7 @@ def _line(game, rates, size, way) -> list[str]:
   ]
 
 
-def project(
-  processor: Mapping[tuple[str, int], float], what: str
-) -> dict[tuple[str, int, int], int]:
+def project(processor: Mapping[tuple[str, int], float], what: str) -> None:
   """Prints the processors that rates of updates need for their batches.
 
   An update takes one batch. The processors are those of the batches only: the thread
@@ -290,15 +285,7 @@ def project(
   Args:
     processor: Seconds of processor time a batch, by game and batch size.
     what: Description of the batches.
-
-  Returns:
-    Number of processors, by game, batch size and updates a second.
   """
-  needed = {
-    (*name, updates): math.ceil(updates * seconds)
-    for name, seconds in processor.items()
-    for updates in UPDATES
-  }
   measuring.table(
     [
       f'processors for batches ({what})',
@@ -309,12 +296,11 @@ def project(
       [
         f'{game}, {size}',
         f'{1 / seconds:,.0f}',
-        *(str(needed[game, size, updates]) for updates in UPDATES),
+        *(str(math.ceil(updates * seconds)) for updates in UPDATES),
       ]
       for (game, size), seconds in processor.items()
     ],
   )
-  return needed
 
 
 def _name(directory: str) -> str:

@@ -1,6 +1,6 @@
 """`make bench-smoke`: runs each program of `benchmarks/` in its smallest form.
 
-  python -um benchmarks.smoke [--only feed gpu] [--at_once 2] [--limit 600]
+  python -um benchmarks.smoke [--only iteration gpu] [--at_once 2] [--limit 600]
 
 The programs are the modules with a `__main__` part, and the shell scripts. The smallest form
 is `--quick`, unless `ARGUMENTS` has another. A program fails if it ends with an error, prints
@@ -132,7 +132,7 @@ def main() -> int:
   """Prints a line for each program; returns 1 if one fails."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    '--only', nargs='+', help='names, e.g. feed evidence.pong'
+    '--only', nargs='+', help='names, e.g. iteration evidence.pong'
   )
   parser.add_argument(
     '--limit', type=float, default=600, help='seconds for a program'
