@@ -53,8 +53,11 @@ $(DOCS_INSTALLED): $(INSTALLED)
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
+# This machine beside Dopamine's loops: loading, training, batches.
 bench: $(INSTALLED)
-	$(RUN) benchmarks.bench
+	$(RUN) benchmarks.data_path
+	$(RUN) benchmarks.iteration
+	$(RUN) benchmarks.sampling_rates
 
 # Each program of benchmarks/ in its smallest form: a few minutes.
 bench-smoke: $(INSTALLED)

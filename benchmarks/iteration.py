@@ -1,4 +1,4 @@
-"""The speed of an iteration of offline training: updates and evaluation.
+"""The speed of training: updates and evaluation offline, agent steps online.
 
   python -um benchmarks.iteration [--quick]
 
@@ -15,6 +15,8 @@ Diagnostics: their time, once an iteration, as a share of that of its updates.
 Evaluation: Dopamine's loop over one environment (ours, which is faster than
 Dopamine's), several environments side by side, and scaling with the cores. No episode
 ends early, so waiting for the last episode is not measured.
+
+Online: a DQN that logs its data, beside Dopamine's DQN, and the share of logging.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
@@ -22,6 +24,7 @@ import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 import contextlib
 import functools
 import os
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -31,8 +34,8 @@ import tensorflow as tf
 from absl import logging
 from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
-from dopamine.tf.replay_memory import circular_replay_buffer
 
+from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from batch_rl.fixed_replay import run_experiment, vector_evaluation
 from batch_rl.fixed_replay.agents import probe
 from batch_rl.multi_head import multi_head_dqn_agent
@@ -45,12 +48,15 @@ UPDATES = 50  # a round: the default number in a `session.run`
 ROUNDS = 25
 STEPS = 250  # agent steps of each environment a round
 EVALUATION_ROUNDS = 5
+ONLINE_ROUNDS = 40
+ONLINE_STEPS = 100  # agent steps a round
+HISTORY = 200  # agent steps online before the first update
 PROBE_SIZE = 2048  # transitions: the default of `FixedReplayRunner`
 ENVIRONMENTS = (1, 2, 4, 8, 12)
 AGENTS = ('dqn', 'rem')
 if measuring.QUICK:
   UPDATES, STEPS, ENVIRONMENTS, AGENTS = 2, 10, (8,), ('dqn',)
-  PROBE_SIZE = 32
+  PROBE_SIZE, ONLINE_STEPS, HISTORY = 32, 8, 40
 
 
 class _Environment:
@@ -238,24 +244,59 @@ def _evaluation_on(name: str, cores: list[int]) -> Callable[[], None]:
   return side_by_side(agent, single, 4 * len(cores))
 
 
-def seconds_to_load() -> float:
-  """Returns the seconds that Dopamine takes for five shards of a million rows.
-
-  Extrapolated from shards of 10,000 rows.
-  """
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (84, 84), 4, 10_000, 32
+def online() -> None:
+  """Measures the agent steps/s of an online DQN, with and without a log."""
+  with tempfile.TemporaryDirectory() as directory:
+    plain = online_agent(None)
+    logged = online_agent(os.path.join(directory, 'logged'))
+    silent = online_agent(os.path.join(directory, 'silent'))
+    silent.replay_log.add = lambda *transition, **_: None
+    functions = {}
+    for name, agent in (
+      ('plain', plain),
+      ('logged', logged),
+      ('silent', silent),
+    ):
+      environment = atari_lib.create_atari_environment('Pong')
+      single_steps(agent, environment, HISTORY + ONLINE_STEPS)
+      functions[name] = functools.partial(
+        single_steps, agent, environment, ONLINE_STEPS
+      )
+    taken = measuring.interleave(functions, ONLINE_ROUNDS)
+    logged.replay_log.close()
+    silent.replay_log.close()
+  measuring.row(
+    'online DQN on Pong, agent steps/s (ours logs)',
+    f'{ONLINE_STEPS / np.median(taken["plain"]):.0f}',
+    f'{ONLINE_STEPS / np.median(taken["logged"]):.0f}',
+    f'{np.median(taken["plain"] / taken["logged"]):.2f} x',
+    '1.0 x',
   )
-  start = time.perf_counter()
-  for suffix in range(5):
-    memory.load(DATA_DIR, suffix)
-  return (time.perf_counter() - start) * 1_000_000 / 10_000
+  share = 1 - np.median(taken['silent'] / taken['logged'])
+  measuring.row(
+    'online DQN on Pong, share of time for logging',
+    '',
+    f'{100 * share:.1f} %',
+    '',
+    '5 %',
+  )
+
+
+def online_agent(directory: str | None):
+  """Returns an online DQN that logs to `directory`; if None, Dopamine's DQN."""
+  gin.clear_config()
+  with tf.Graph().as_default():
+    if directory is None:
+      return dqn_agent.DQNAgent(None, NUM_ACTIONS, min_replay_history=HISTORY)
+    return logged_dqn_agent.LoggedDQNAgent(
+      None, NUM_ACTIONS, directory, min_replay_history=HISTORY
+    )
 
 
 def table() -> None:
-  """Prints this module's lines of the table of `bench`."""
-  training = {name: times(name) for name in AGENTS}
-  for name, found in training.items():
+  """Prints the rows of the table."""
+  for name in AGENTS:
+    found = times(name)
     ours, constant, dopamine = (
       found[way] for way in ('ours', 'constant', 'dopamine')
     )
@@ -287,8 +328,8 @@ def table() -> None:
       '',
       '2 %',
     )
-  evaluating = {name: evaluation_times(name) for name in AGENTS}
-  for name, found in evaluating.items():
+  for name in AGENTS:
+    found = evaluation_times(name)
     for count in ENVIRONMENTS:
       measuring.row(
         f'{name}: agent steps/s in evaluation, {count} environments',
@@ -298,36 +339,7 @@ def table() -> None:
         '2.5 x' if count == 8 else '',
       )
     evaluation_by_cores(name)
-  loading = seconds_to_load()
-  for name, found in training.items():
-    project(name, found, evaluating[name], loading)
-
-
-def project(
-  name: str,
-  training: dict[str, np.ndarray],
-  evaluating: dict[int, np.ndarray],
-  loading: float,
-) -> None:
-  """Prints the projected minutes of an iteration of the paper, by part."""
-  parts = {
-    'reading five shards': (loading, 0.0),
-    '62,500 updates': tuple(
-      62_500 / UPDATES * np.median(training[way])
-      for way in ('dopamine', 'ours')
-    ),
-    '125,000 agent steps of evaluation': tuple(
-      125_000 * np.median(evaluating[count]) for count in (0, 8)
-    ),
-  }
-  whole = np.sum(list(parts.values()), axis=0)
-  for what, (dopamine, ours) in [*parts.items(), ('whole iteration', whole)]:
-    measuring.row(
-      f'{name}: minutes, projected: {what}',
-      f'{dopamine / 60:.1f}',
-      f'{ours / 60:.1f}',
-      f'{dopamine / ours:.2f} x' if ours else '',
-    )
+  online()
 
 
 def main() -> None:

@@ -170,7 +170,7 @@ def times(slow: np.ndarray | float, fast: np.ndarray | float) -> str:
 def row(
   what: str, dopamine: str = '', ours: str = '', ratio='', target=''
 ) -> None:
-  """Prints a row of the table of `bench`."""
+  """Prints a row of a table that compares with Dopamine."""
   print(
     f'| {what:<56} | {dopamine:>15} | {ours:>15} | {ratio:>7} | {target:<16} |',
     flush=True,

@@ -14,8 +14,8 @@ from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import plan
 from batch_rl.utils import number_ranges
 
-# Updates and agent steps per second of an Atari cell on two cores without a GPU, measured
-# with benchmarks/iteration.py and benchmarks/bench.py.
+# Updates and agent steps per second of an Atari cell on two cores without a GPU, by
+# benchmarks/iteration.py.
 TWO_CORES = {
   'offline': {'train': 28.0, 'eval': 1100.0},
   'online': {'train': 90.0, 'eval': 400.0},
