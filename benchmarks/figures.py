@@ -13,9 +13,7 @@ program without one.
 """
 
 import argparse
-import csv
 import datetime
-import io
 import pathlib
 import re
 import shlex
@@ -23,13 +21,14 @@ import subprocess
 import sys
 
 from batch_rl.utils import choices, files, machine, programs
+from benchmarks import measuring
 
 ROOT = pathlib.Path(__file__).absolute().parents[1]
 DOCS = ROOT / 'docs'
 PAGE = DOCS / 'help' / 'figures.md'
 FOLDER = ROOT / 'benchmarks' / 'measured'
 CSV = FOLDER / 'figures.csv'
-HEAD = '| figure | commits since | date | commit | program | machine |'
+HEAD = ('figure', 'commits since', 'date', 'commit', 'program', 'machine')
 # Programs that pages name without a figure, or with that of an earlier form.
 WITHOUT_FIGURES = {'evidence.minatar', 'frames_on_device', 'gpu'}
 
@@ -43,17 +42,6 @@ def read() -> dict[str, dict[str, str]]:
     stated the figure.
   """
   return {row['name']: row for row in files.read_csv(CSV)}
-
-
-def write(rows: dict[str, dict[str, str]]) -> None:
-  """Writes the CSV file."""
-  text = io.StringIO()
-  table = csv.DictWriter(
-    text, [*next(iter(rows.values()))], lineterminator='\n'
-  )
-  table.writeheader()
-  table.writerows(rows.values())
-  files.write_bytes(str(CSV), text.getvalue().encode())
 
 
 def git(*arguments: str) -> str:
@@ -111,7 +99,7 @@ def this_machine() -> str:
 
 def lines(rows: dict[str, dict[str, str]]) -> list[str]:
   """Returns the page's table."""
-  table = [HEAD, re.sub(r'[^|]+', ' --- ', HEAD)]
+  table = []
   for row in rows.values():
     first, *others = row['pages'].split()
     since = git(
@@ -125,17 +113,20 @@ def lines(rows: dict[str, dict[str, str]]) -> list[str]:
     program = row['command']
     if words[0] == 'python':
       program = words[2] if words[1].startswith('-') else words[1]
-    cells = (
-      f'[{row["figure"]}](../{first})'
-      + ''.join(f', [{pathlib.Path(page).stem}](../{page})' for page in others),
-      since,
-      row['date'],
-      row['commit'],
-      f'`{program}`',
-      row['machine'],
+    table.append(
+      (
+        f'[{row["figure"]}](../{first})'
+        + ''.join(
+          f', [{pathlib.Path(page).stem}](../{page})' for page in others
+        ),
+        since,
+        row['date'],
+        row['commit'],
+        f'`{program}`',
+        row['machine'],
+      )
     )
-    table.append(f'| {" | ".join(cells)} |')
-  return table
+  return measuring.markdown(HEAD, table).splitlines()
 
 
 def split_page() -> tuple[str, list[str]]:
@@ -198,7 +189,7 @@ def main() -> int:
     )
   for name in options.only:
     measure(rows[name], name)
-    write(rows)
+    measuring.write_csv(CSV, rows.values())
   table = lines(rows)
   above, _ = split_page()
   files.write_bytes(str(PAGE), ('\n'.join([above, *table]) + '\n').encode())

@@ -1,4 +1,4 @@
-"""Command lines, timing, tables, and measurements in separate processes.
+"""Command lines, timing, tables, CSV files, and measurements in separate processes.
 
 `in_new_process` runs a function of `benchmarks/processes.py` in a fresh process;
 `apart` keeps a process for repeated calls.
@@ -7,6 +7,8 @@
 import argparse
 import concurrent.futures
 import contextlib
+import csv
+import io
 import json
 import multiprocessing
 import os
@@ -15,11 +17,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from absl import logging
+
+from batch_rl.utils import files
 
 # Sizes are constants of the modules, so they need it when they are imported, in new
 # processes, too.
@@ -192,6 +196,22 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     cells = [first[0].ljust(first[1])] + [text.rjust(w) for text, w in rest]
     print(f'| {" | ".join(cells)} |', flush=True)
   print(flush=True)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Returns a Markdown table."""
+  lines = [head, ['---'] * len(head), *rows]
+  return '\n'.join(f'| {" | ".join(line)} |' for line in lines) + '\n'
+
+
+def write_csv(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+  """Writes rows with the columns of the first one to a CSV file."""
+  rows = list(rows)
+  text = io.StringIO()
+  writer = csv.DictWriter(text, rows[0].keys(), lineterminator='\n')
+  writer.writeheader()
+  writer.writerows(rows)
+  files.write_bytes(str(path), text.getvalue().encode())
 
 
 def in_new_process(function: Callable[..., dict], *arguments) -> dict:

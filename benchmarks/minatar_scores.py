@@ -12,10 +12,8 @@ to a file of your choice (`--out`). With `--update`, they replace those of the p
 """
 
 import argparse
-import csv
 import dataclasses
 import importlib.metadata
-import io
 import pathlib
 from collections.abc import Iterable
 
@@ -140,15 +138,10 @@ def update(scores: Iterable[Score], path: pathlib.Path) -> None:
     rows = {(row['game'], row['score']): row for row in files.read_csv(path)}
   for score in scores:
     rows[score.game, score.score] = dataclasses.asdict(score)
-  text = io.StringIO()
-  names = [field.name for field in dataclasses.fields(Score)]
-  writer = csv.DictWriter(text, names, lineterminator='\n')
-  writer.writeheader()
-  for _, row in sorted(
-    rows.items(), key=lambda item: (item[0][0], SCORES.index(item[0][1]))
-  ):
-    writer.writerow(row)
-  files.write_bytes(str(path), text.getvalue().encode())
+  in_order = sorted(
+    rows.values(), key=lambda row: (row['game'], SCORES.index(row['score']))
+  )
+  measuring.write_csv(path, in_order)
 
 
 def main() -> None:

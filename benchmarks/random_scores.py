@@ -14,13 +14,10 @@ Takes about an hour of one processor. Seed and engine determine the scores.
 """
 
 import argparse
-import csv
 import dataclasses
-import io
 import pathlib
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import ale_py
 import numpy as np
@@ -180,16 +177,7 @@ def update_normalisers() -> None:
   order = ('random', 'dqn_final', 'dqn_best', 'human', 'human_random')
   order += ('gamer', 'gamer_random')
   rows.sort(key=lambda row: (row['game'], order.index(row['score'])))
-  _write(normalisation.NORMALISERS_CSV, rows)
-
-
-def _write(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
-  rows = list(rows)
-  text = io.StringIO()
-  writer = csv.DictWriter(text, rows[0].keys(), lineterminator='\n')
-  writer.writeheader()
-  writer.writerows(rows)
-  files.write_bytes(str(path), text.getvalue().encode())
+  measuring.write_csv(normalisation.NORMALISERS_CSV, rows)
 
 
 def main() -> None:
@@ -232,7 +220,7 @@ def main() -> None:
     }
     if arguments.out:
       in_order = sorted(rows.values(), key=lambda r: (r['game'], r['rom_set']))
-      _write(arguments.out, in_order)
+      measuring.write_csv(arguments.out, in_order)
     now = time.monotonic()
     left = (now - start) / done * (len(missing) - done)
     print(

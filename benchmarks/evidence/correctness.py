@@ -18,14 +18,13 @@ synchronisation of the target network. With `--update`, the table goes to
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import csv
-import io
 import itertools
 import os
 import tempfile
 
+import tqdm
+
 from batch_rl.tests import correctness
-from batch_rl.utils import files
 from benchmarks import measuring
 
 _CSV = os.path.join(os.path.dirname(__file__), 'correctness.csv')
@@ -38,16 +37,12 @@ def main() -> None:
   parser = measuring.parser(__doc__)
   measuring.add_out(parser, _CSV, 'printed only')
   out = parser.parse_args().out
-  text = io.StringIO()
-  table = csv.DictWriter(text, _COLUMNS, lineterminator='\n')
-  table.writeheader()
-  print(*(f'| {column} ' for column in _COLUMNS), '|', sep='')
-  print('| --- ' * len(_COLUMNS), '|', sep='')
-  for row in itertools.islice(_rows(), 1 if measuring.QUICK else None):
-    table.writerow(row)
-    print(*(f'| {row.get(column, "")} ' for column in _COLUMNS), '|', sep='')
+  cases = itertools.islice(_rows(), 1 if measuring.QUICK else None)
+  rows = list(tqdm.tqdm(cases, unit='case'))
+  cells = [[str(row.get(name, '')) for name in _COLUMNS] for row in rows]
+  print(measuring.markdown(_COLUMNS, cells), end='')
   if out:
-    files.write_bytes(str(out), text.getvalue().encode())
+    measuring.write_csv(out, rows)
 
 
 def _rows():

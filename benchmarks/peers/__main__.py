@@ -25,6 +25,7 @@ import numpy as np
 import tqdm
 from absl import logging
 
+from batch_rl.utils import machine
 from benchmarks import measuring
 from benchmarks.peers import ours
 
@@ -34,11 +35,7 @@ ROUNDS, UPDATES = 7, 50
 if measuring.QUICK:
   ROUNDS, UPDATES = 1, 4
 # One thread for the network, so that processes do not wait for each other.
-ONE_THREAD = {
-  'TF_NUM_INTRAOP_THREADS': '1',
-  'TF_NUM_INTEROP_THREADS': '1',
-  'OMP_NUM_THREADS': '1',
-}
+ONE_THREAD = machine.thread_limits(1) | {'OMP_NUM_THREADS': '1'}
 
 
 def main() -> int:

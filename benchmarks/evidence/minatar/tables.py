@@ -2,7 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 
 from batch_rl.report import normalisation
 from batch_rl.utils import files
+from benchmarks import measuring
 from benchmarks.evidence.minatar import (
   predictions,
   protocol,
@@ -26,12 +27,6 @@ METHODS = {
   predictions.RANDOM: 'any setting',
 }
 _BETTER = 'P(better than {})'
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-  """Returns a table in Markdown."""
-  lines = [header, ['---'] * len(header), *rows]
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines) + '\n'
 
 
 def interval(estimate: tuple[float, float, float]) -> str:
@@ -72,7 +67,7 @@ def of_whole(runs: pd.DataFrame) -> str:
     'evaluation.\n'
   )
   left_out = _left_out(runs[runs.stage == 'whole'].label, by_label)
-  return f'{table(header, rows)}\n{extent}{left_out}'
+  return f'{measuring.markdown(header, rows)}\n{extent}{left_out}'
 
 
 def _improvement(
@@ -114,7 +109,7 @@ def of_returns(runs: pd.DataFrame, data: pd.DataFrame) -> str:
   for label, group in by_label.items():
     found = dict(list(group.groupby('game').return_last))
     rows.append([label, *(mean_and_range(found[game]) for game in games)])
-  return table(['return', *games], rows)
+  return measuring.markdown(['return', *games], rows)
 
 
 def of_data(data: pd.DataFrame) -> str:
@@ -124,7 +119,9 @@ def of_data(data: pd.DataFrame) -> str:
     tenths = (f'{value:.2f}' for value in group[record.TENTHS].mean())
     steps = f'{group.agent_steps.mean():,.0f}'
     rows.append([game, str(len(group)), steps, *tenths])
-  return table(['game', 'runs', 'steps', *map(str, range(1, 11))], rows)
+  return measuring.markdown(
+    ['game', 'runs', 'steps', *map(str, range(1, 11))], rows
+  )
 
 
 def of_search(runs: pd.DataFrame) -> str:
@@ -139,7 +136,9 @@ def of_search(runs: pd.DataFrame) -> str:
       rows.append([label, parameter, name, *by_game, f'{value:.2f}'])
   games = sorted({*runs[runs.stage == 'search'].game})
   setting = 'learning rate/target period/own'
-  return table(['agent', 'own parameter', setting, *games, 'mean'], rows)
+  return measuring.markdown(
+    ['agent', 'own parameter', setting, *games, 'mean'], rows
+  )
 
 
 def by_part(
@@ -181,8 +180,8 @@ def of_parts(runs: pd.DataFrame) -> str:
   ]
   left_out = _left_out(runs[runs.stage == 'parts'].label, labels)
   return (
-    f'{table(["trained on", *labels], rows)}\n'
-    f'{table([_BETTER.format(DQN), *labels], chances)}{left_out}'
+    f'{measuring.markdown(["trained on", *labels], rows)}\n'
+    f'{measuring.markdown([_BETTER.format(DQN), *labels], chances)}{left_out}'
   )
 
 
@@ -216,7 +215,7 @@ def of_heads(runs: pd.DataFrame) -> str:
   names = chosen.label + ' with ' + chosen.setting + ' ' + chosen.stage
   shown = (f'{label} with {number} {stage}' for label, stage, number in found)
   header = ['agent', 'number', 'of', 'last', 'P(better)', 'than']
-  return table(header, rows) + _left_out(names, shown)
+  return measuring.markdown(header, rows) + _left_out(names, shown)
 
 
 def of_selection(runs: pd.DataFrame, selection: pd.DataFrame) -> str:
@@ -235,9 +234,10 @@ def of_selection(runs: pd.DataFrame, selection: pd.DataFrame) -> str:
   header += [f'rank correlation over all policies, {game}' for game in games]
   count = len(found[['agent', 'game']].drop_duplicates())
   return (
-    f'{table(header, rows)}\nFirst two columns: over the settings of an agent in a game, '
-    f'means over {count} pairs of agent and game. Regret is 0 for the best setting and 1 '
-    'for the worst.\n'
+    f'{measuring.markdown(header, rows)}\n'
+    'First two columns: over the settings of an agent in a game, means over '
+    f'{count} pairs of agent and game. Regret is 0 for the best setting and 1 for the '
+    'worst.\n'
   )
 
 
@@ -256,10 +256,10 @@ def of_overestimation(runs: pd.DataFrame) -> str:
     *('runs', 'failed', 'P(failed run over-estimates more)'),
   ]
   return (
-    f'{table(header, rows)}\nA run has failed if its score is lower than the mean of '
-    'behavioural cloning on the same data; in the search that is the mean over its '
-    'configurations. Runs whose loss was not finite are not counted. Intervals are over '
-    'agents.\n'
+    f'{measuring.markdown(header, rows)}\n'
+    'A run has failed if its score is lower than the mean of behavioural cloning on the '
+    'same data; in the search that is the mean over its configurations. Runs whose loss '
+    'was not finite are not counted. Intervals are over agents.\n'
   )
 
 

@@ -10,7 +10,6 @@ commands, which are printed; run the command again to continue. `--out` receives
 `results.csv` and a figure. `--quick` has one method and few steps.
 """
 
-import csv
 import io
 import pathlib
 import sys
@@ -149,15 +148,14 @@ def _statistics(logs):
 def write(rows: list[dict[str, Any]], out: pathlib.Path) -> None:
   """Writes the table and the figure."""
   out.mkdir(parents=True, exist_ok=True)
-  text = io.StringIO()
-  table = csv.DictWriter(text, FIELDS, lineterminator='\n')
-  table.writeheader()
-  for row in rows:
-    numbers = {
-      k: round(float(v), 3) for k, v in row.items() if 'return' in k and v != ''
+  rounded = [
+    {
+      k: round(float(v), 3) if 'return' in k and v != '' else v
+      for k, v in row.items()
     }
-    table.writerow(row | numbers)
-  files.write_bytes(str(out / 'results.csv'), text.getvalue().encode())
+    for row in rows
+  ]
+  measuring.write_csv(out / 'results.csv', rounded)
 
   figure = matplotlib.figure.Figure((7, 4.6), layout='constrained')
   axes = figure.subplots()
