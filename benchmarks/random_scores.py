@@ -7,8 +7,8 @@ Uniformly random actions of the minimal set under the dataset's protocol: sticky
 actions 0.25, frame skip 4, no life-loss terminals, episodes of at most 27,000 agent
 steps. Each game is played with the dataset's ROM and, if it differs, ale-py's. Scores are
 printed, and added to a file of your choice (`--out`) or, with `--update`, to the package's.
-Existing rows of the file are not measured again. With --normalisers, the scores for the
-dataset's ROMs then replace those in `normalisers.csv`.
+Existing rows of the file are not measured again. `--update` copies the scores for the
+dataset's ROMs to `normalisers.csv`.
 
 Takes about an hour of one processor. Seed and engine determine the scores.
 """
@@ -16,11 +16,10 @@ Takes about an hour of one processor. Seed and engine determine the scores.
 import argparse
 import dataclasses
 import pathlib
-import time
-from collections.abc import Mapping
 
 import ale_py
 import numpy as np
+import tqdm
 
 from batch_rl.atari import environment, roms
 from batch_rl.report import normalisation
@@ -144,15 +143,6 @@ def read_scores(
   return {(row['game'], row['rom_md5']): row for row in rows}
 
 
-def is_done(row: Mapping[str, str], episodes: int, seed: int) -> bool:
-  """Returns whether a row has enough episodes, this seed and this engine."""
-  return (
-    int(row['episodes']) >= episodes
-    and row['seed'] == str(seed)
-    and row['engine_version'] == ale_py.__version__
-  )
-
-
 def update_normalisers() -> None:
   """Rewrites the random scores of `normalisers.csv`.
 
@@ -186,51 +176,34 @@ def main() -> None:
   parser.add_argument('--games', nargs='+', default=plan.dataset_games())
   parser.add_argument('--episodes', type=int, default=100)
   parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--normalisers', action='store_true')
-  parser.add_argument(
-    '--replace',
-    action='store_true',
-    help='measure rows of another seed, engine or fewer episodes again',
-  )
   measuring.add_out(parser, normalisation.RANDOM_SCORES_CSV, 'printed only')
   arguments = parser.parse_args()
   if arguments.episodes <= 0 or arguments.episodes % ENVIRONMENTS:
     parser.error(f'--episodes is not a multiple of {ENVIRONMENTS}.')
-  if arguments.normalisers and arguments.out != normalisation.RANDOM_SCORES_CSV:
-    parser.error('--normalisers needs --update')
   rows = read_scores(arguments.out)
   missing = []
   for game in arguments.games:
     for rom in find_roms(game):
-      most = FEWER_EPISODES.get(rom.game, arguments.episodes)
-      episodes = min(most, arguments.episodes)
-      row = rows.get((rom.game, rom.md5))
-      if row is None or (
-        arguments.replace and not is_done(row, episodes, arguments.seed)
-      ):
-        missing.append((rom, episodes))
+      if (rom.game, rom.md5) not in rows:
+        missing.append(rom)
   # The dataset's ROMs first.
-  missing.sort(key=lambda m: _rom_set(m[0]) == 'current')
-  start = time.monotonic()
-  for done, (rom, episodes) in enumerate(missing, 1):
-    began = time.monotonic()
-    score = measure(rom, episodes, arguments.seed)
+  missing.sort(key=lambda rom: _rom_set(rom) == 'current')
+  progress = tqdm.tqdm(missing, unit='ROM')
+  for rom in progress:
+    most = FEWER_EPISODES.get(rom.game, arguments.episodes)
+    score = measure(rom, min(most, arguments.episodes), arguments.seed)
     rows[score.game, score.rom_md5] = {
       name: str(value) for name, value in dataclasses.asdict(score).items()
     }
     if arguments.out:
       in_order = sorted(rows.values(), key=lambda r: (r['game'], r['rom_set']))
       measuring.write_csv(arguments.out, in_order)
-    now = time.monotonic()
-    left = (now - start) / done * (len(missing) - done)
-    print(
-      f'{done}/{len(missing)} {score.game} ({score.rom_set}): '
-      f'{score.mean_return:.2f}, standard error {score.standard_error:.2f}, '
-      f'{score.episodes} episodes, {score.agent_steps:,} agent steps, '
-      f'{score.agent_steps / (now - began):,.0f} a second; '
-      f'{left / 60:.0f} min left'
+    progress.write(
+      f'{score.game} ({score.rom_set}): {score.mean_return:.2f}, standard error '
+      f'{score.standard_error:.2f}, {score.episodes} episodes, '
+      f'{score.agent_steps:,} agent steps'
     )
-  if arguments.normalisers:
+  if arguments.out == normalisation.RANDOM_SCORES_CSV:
     update_normalisers()
 
 
