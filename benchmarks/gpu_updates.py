@@ -6,10 +6,8 @@ as long, and prints the result as JSON.
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from batch_rl.runs import run_record
 from batch_rl.utils import machine
 from benchmarks import gpu, iteration
 
@@ -116,15 +115,12 @@ def describe() -> dict[str, Any]:
   """Returns `versions`, the names of the GPUs, and the number of `processors`."""
   gpus = tf.config.list_physical_devices('GPU')
   details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-  packages = ('tensorflow', 'tf_keras', 'dopamine-rl', 'numpy')
   built = tf.sysconfig.get_build_info()
   return {
     'gpus': [detail.get('device_name', 'unknown') for detail in details],
     'driver': _driver(),
     'versions': {
-      'batch_rl': batch_rl.__version__,
-      'Python': platform.python_version(),
-      **{name: importlib.metadata.version(name) for name in packages},
+      **run_record.versions(),
       **{
         name: built[key]
         for name, key in (('CUDA', 'cuda_version'), ('cuDNN', 'cudnn_version'))
