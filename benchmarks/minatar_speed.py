@@ -60,8 +60,14 @@ OFFLINE = (
   *('bc', 'cql', 'bcq', 'dr3', 'iqn', 'munchausen_dqn', 'munchausen_iqn'),
   *('hl_gauss', 'two_hot', 'sarsa', 'monte_carlo', 'iql'),
 )
+ROUNDS = 12
+STEPS = 400  # at least, of a phase in a round
+NUM_UPDATES = 100  # of an offline agent in a round
+ROWS = 20_000  # to train on offline
 if measuring.QUICK:
   ONLINE, OFFLINE = ('dqn_adam',), ('dqn', 'rem')
+  ROUNDS, STEPS, NUM_UPDATES, ROWS = 1, 100, 50, 2_000
+_WARM_UP_ROUNDS = 1
 
 
 class DopamineC51(rainbow_agent.RainbowAgent):
@@ -78,26 +84,6 @@ DOPAMINE = {
   'dqn_adam': dqn_agent.DQNAgent,
   'c51': DopamineC51,
 }
-
-
-class Size(NamedTuple):
-  """Size of the benchmark.
-
-  Attributes:
-    rounds: Number of rounds that count.
-    steps: Minimum number of agent steps of a phase.
-    updates: Number of updates of an offline agent in a round.
-    rows: Number of transitions to train on offline.
-  """
-
-  rounds: int = 12
-  steps: int = 400
-  updates: int = 100
-  rows: int = 20_000
-
-
-QUICK = Size(rounds=1, steps=100, updates=50, rows=2_000)
-_WARM_UP_ROUNDS = 1
 
 
 class Cost(NamedTuple):
@@ -132,21 +118,13 @@ def configure(agent: str, online: bool) -> type:
   """
   bindings = [f'MinAtarEnvironment.game_name = "{GAME}"']
   if online:
-    folder, create, config = (
-      'baselines',
-      'create_online_agent',
-      games.ONLINE_CONFIG,
-    )
-    registry = online_runner.REGISTRY
+    folder, create = 'baselines', 'create_online_agent'
+    registry, config = online_runner.REGISTRY, games.ONLINE_CONFIG
     # The network chooses the actions as soon as updates begin.
     bindings.append('AnyAgent.epsilon_decay_period = 1')
   else:
-    folder, create, config = (
-      'fixed_replay',
-      'create_offline_agent',
-      games.OFFLINE_CONFIG,
-    )
-    registry = offline_runner.REGISTRY
+    folder, create = 'fixed_replay', 'create_offline_agent'
+    registry, config = offline_runner.REGISTRY, games.OFFLINE_CONFIG
   gin.clear_config()
   statements = command_line.load_gin(
     [f'batch_rl/{folder}/configs/{agent}.gin', config], bindings
@@ -201,31 +179,23 @@ def dopamine_agent(
   )
 
 
-def transitions(rows: int) -> Iterator[tuple[np.ndarray, int, float, bool]]:
+def transitions() -> Iterator[tuple[np.ndarray, int, float, bool]]:
   """Yields transitions of random play, the same ones in each call.
-
-  Args:
-    rows: Number of transitions.
 
   Yields:
     Observation, action, clipped reward, and whether the transition is terminal.
   """
   env, random = environment.MinAtarEnvironment(GAME), np.random.default_rng(0)
   observation = env.reset(seed=0)
-  for _ in range(rows):
+  for _ in range(ROWS):
     action = int(random.integers(env.action_space.n))
     following, reward, terminal, _ = env.step(action)
     yield observation, action, min(reward, 1.0), terminal
     observation = env.reset() if terminal else following
 
 
-def our_work(size: Size, directory: str) -> Work:
-  """Makes our agents.
-
-  Args:
-    size: Size of the benchmark.
-    directory: Directory of the logs and runs.
-  """
+def our_work(directory: str) -> Work:
+  """Makes our agents, with logs and runs in a directory."""
   work: Work = {}
   for agent in ONLINE:
     configure(agent, online=True)
@@ -238,25 +208,23 @@ def our_work(size: Size, directory: str) -> Work:
         ),
       )
     runner._begin_iteration(0)
-    work |= _phases(agent, runner, size)
+    work |= _phases(agent, runner)
   logs = os.path.join(directory, 'random')
   env = environment.MinAtarEnvironment(GAME)
   with replay_log.ReplayLog(
-    logs, env.observation_space.shape, np.uint8, size.rows, stack_size=1
+    logs, env.observation_space.shape, np.uint8, ROWS, stack_size=1
   ) as log:
-    for transition in transitions(size.rows):
+    for transition in transitions():
       log.add(*transition)
   for agent in OFFLINE:
     configure(agent, online=False)
     with tf.Graph().as_default():
       learner = offline_runner.create_offline_agent(None, env, logs)
-    work[Name(agent, UPDATES)] = functools.partial(
-      _our_updates, learner, size.updates
-    )
+    work[Name(agent, UPDATES)] = functools.partial(_our_updates, learner)
   return work
 
 
-def dopamine_work(size: Size, directory: str) -> Work:
+def dopamine_work(directory: str) -> Work:
   """Makes Dopamine's agents; see `our_work`."""
   # Its runner looks at it after an episode; gin must not be locked for its import.
   dopamine_runner.jax_dqn_agent.JaxDQNAgent  # noqa: B018
@@ -273,7 +241,7 @@ def dopamine_work(size: Size, directory: str) -> Work:
         environment.MinAtarEnvironment,
         fine_grained_print_to_console=False,
       )
-    work |= _phases(agent, runner, size)
+    work |= _phases(agent, runner)
   env = environment.MinAtarEnvironment(GAME)
   for agent in OFFLINE:
     if agent not in DOPAMINE:
@@ -281,21 +249,19 @@ def dopamine_work(size: Size, directory: str) -> Work:
     settings = dopamine_settings(agent, online=False)
     with tf.Graph().as_default():
       learner = dopamine_agent(
-        None, env, agent, size.rows, min_replay_history=0, **settings
+        None, env, agent, ROWS, min_replay_history=0, **settings
       )
-    for transition in transitions(size.rows):
+    for transition in transitions():
       learner._store_transition(*transition)
-    work[Name(agent, UPDATES)] = functools.partial(
-      _dopamine_updates, learner, size.updates
-    )
+    work[Name(agent, UPDATES)] = functools.partial(_dopamine_updates, learner)
   return work
 
 
-def _phases(agent, runner, size) -> Work:
+def _phases(agent, runner) -> Work:
   """Returns the phases of a runner of either kind, after exploration has ended."""
   _play(runner, TRAINING, runner._agent.min_replay_history + 100)
   return {
-    Name(agent, phase): functools.partial(_play, runner, phase, size.steps)
+    Name(agent, phase): functools.partial(_play, runner, phase, STEPS)
     for phase in (TRAINING, EVALUATION)
   }
 
@@ -310,14 +276,14 @@ def _play(runner, phase, steps):
   return sum(statistics.data_lists[f'{mode}_episode_lengths'])
 
 
-def _our_updates(agent, updates):
-  return len(list(agent.train_steps(updates * agent.update_period)))
+def _our_updates(agent):
+  return len(list(agent.train_steps(NUM_UPDATES * agent.update_period)))
 
 
-def _dopamine_updates(agent, updates):
-  for _ in range(updates * agent.update_period):
+def _dopamine_updates(agent):
+  for _ in range(NUM_UPDATES * agent.update_period):
     agent._train_step()
-  return updates
+  return NUM_UPDATES
 
 
 def costs(work: Work) -> dict[Name, Cost]:
@@ -333,22 +299,20 @@ def costs(work: Work) -> dict[Name, Cost]:
   return found
 
 
-def _dopamine_costs(size, directory):
-  return functools.partial(costs, dopamine_work(size, directory))
+def _dopamine_costs(directory):
+  return functools.partial(costs, dopamine_work(directory))
 
 
-def measure(size: Size) -> tuple[dict[Name, np.ndarray], ...]:
+def measure() -> tuple[dict[Name, np.ndarray], ...]:
   """Returns our costs and Dopamine's, `{name: (rounds, 2)}`, as in `Cost`."""
   taken: tuple[list, list] = ([], [])
   with tempfile.TemporaryDirectory() as directory:
     default = {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
     with measuring.apart(
-      _dopamine_costs, size, os.path.join(directory, 'dopamine'), **default
+      _dopamine_costs, os.path.join(directory, 'dopamine'), **default
     ) as dopamine:
-      ours = our_work(size, os.path.join(directory, 'ours'))
-      for _ in tqdm.trange(
-        size.rounds + _WARM_UP_ROUNDS, unit='round', leave=False
-      ):
+      ours = our_work(os.path.join(directory, 'ours'))
+      for _ in tqdm.trange(ROUNDS + _WARM_UP_ROUNDS, unit='round', leave=False):
         taken[0].append(costs(ours))
         taken[1].append(dopamine())
   return tuple(
@@ -403,7 +367,7 @@ def main() -> None:
       'CPU ms, batch_rl',
       'ratio',
     ),
-    rows(*measure(QUICK if measuring.QUICK else Size())),
+    rows(*measure()),
   )
 
 
