@@ -25,20 +25,18 @@ import sys
 import tempfile
 import threading
 import time
+from typing import Any
+
+import tqdm
 
 from batch_rl.sweep import stop_with_parent
 from batch_rl.tests import results
 from batch_rl.utils import files
 from benchmarks import measuring
+from benchmarks.fuzz import outcomes
 
 DATA_DIR = os.path.abspath('data/Pong/1')
-OFFLINE = {
-  'dqn': 'dqn',
-  'c51': 'c51',
-  'quantile': 'quantile',
-  'rem': 'rem',
-  'multi_network_rem': 'multi_network_rem',
-}
+OFFLINE = ('dqn', 'c51', 'quantile', 'rem', 'multi_network_rem')
 ONLINE = {'online dqn': 'dqn', 'online random': 'random'}
 KINDS: tuple[str, ...] = (*OFFLINE, *ONLINE, 'conversion')
 if measuring.QUICK:
@@ -53,7 +51,7 @@ def command(kind: str, directory: str) -> list[str]:
     program = ['batch_rl.dataset', 'convert', DATA_DIR, f'{directory}/store']
     return [sys.executable, '-um', *program]
   if kind in OFFLINE:
-    runner, package, config = 'FixedReplayRunner', 'fixed_replay', OFFLINE[kind]
+    runner, package, config = 'FixedReplayRunner', 'fixed_replay', kind
     bindings = ['evaluation_environments=2']
     flags = [
       f'--replay_dir={DATA_DIR}',
@@ -103,9 +101,8 @@ class Tester:
   """Kills and compares runs until the number of kills is reached.
 
   Attributes:
-    kills: Kills in finished and compared runs, by kind.
-    rounds: Killed and compared runs, by kind.
-    different: Descriptions of runs with other results.
+    runs: Kind, number of kills and `different` of each finished and compared run. The
+      last one describes other results; '' if there are none.
   """
 
   def __init__(self, work_dir: str, kills: int):
@@ -116,24 +113,25 @@ class Tester:
     self._expected = functools.cache(self._outcome_unbroken)
     self._path = os.path.join(work_dir, 'state.json')
     state = files.read_json(self._path) or {}
-    self.kills: dict[str, int] = state.get('kills', dict.fromkeys(KINDS, 0))
-    self.rounds: dict[str, int] = state.get('rounds', dict.fromkeys(KINDS, 0))
-    self.different: list[str] = state.get('different', [])
+    self.runs: list[dict[str, Any]] = state.get('runs', [])
     # Durations of uninterrupted runs after start-up.
     self._seconds: dict[str, float] = state.get('seconds', {})
-    self._started = time.monotonic()
-    self._kills_before = sum(self.kills.values())
+
+  def kills(self, kind: str) -> int:
+    """Returns the number of kills of a kind."""
+    return sum(run['kills'] for run in self.runs if run['kind'] == kind)
+
+  def all_kills(self) -> int:
+    """Returns the number of kills of all kinds."""
+    return sum(run['kills'] for run in self.runs)
+
+  def rounds(self, kind: str) -> int:
+    """Returns the number of runs of a kind."""
+    return sum(run['kind'] == kind for run in self.runs)
 
   def _save(self) -> None:
-    files.write_json(
-      self._path,
-      {
-        'kills': self.kills,
-        'rounds': self.rounds,
-        'different': self.different,
-        'seconds': self._seconds,
-      },
-    )
+    state = {'runs': self.runs, 'seconds': self._seconds}
+    files.write_json(self._path, state)
 
   def make_unbroken(self, kind: str) -> None:
     """Makes the uninterrupted run if it does not exist."""
@@ -153,38 +151,25 @@ class Tester:
   def _outcome_unbroken(self, kind: str) -> dict:
     return outcome(kind, self._unbroken(kind))
 
-  def _break_run(self, kind: str) -> None:
+  def _break_run(self, kind: str, bar: tqdm.tqdm) -> None:
     """Kills and restarts a run until it is done, and compares it."""
     directory = tempfile.mkdtemp(prefix='broken-', dir=self._work_dir)
     kills = 0
     while self._start_and_kill(kind, directory):
       kills += 1
-    found, expected = outcome(kind, directory), self._expected(kind)
-    names = found.keys() | expected.keys()
-    wrong = [n for n in sorted(names) if found.get(n) != expected.get(n)]
+    wrong = outcomes.differences(outcome(kind, directory), self._expected(kind))
+    different = ''
+    if wrong:
+      kept = directory.replace('broken-', 'different-')
+      os.rename(directory, kept)
+      different = f'{kind}: {", ".join(wrong)} ({kept})'
+      bar.write(different)
     with self._lock:
-      self.kills[kind] += kills
-      self.rounds[kind] += 1
-      if wrong:
-        kept = directory.replace('broken-', 'different-')
-        os.rename(directory, kept)
-        self.different.append(f'{kind}: {", ".join(wrong)} ({kept})')
-        print(self.different[-1], flush=True)
+      run = {'kind': kind, 'kills': kills, 'different': different}
+      self.runs.append(run)
       self._save()
-      self._say(kind, kills)
+      bar.update(kills)
     shutil.rmtree(directory, ignore_errors=True)
-
-  def _say(self, kind, kills):
-    done = sum(self.kills.values())
-    minutes = (time.monotonic() - self._started) / 60
-    rate = (done - self._kills_before) / minutes
-    left = max(0, self._wanted - done)
-    print(
-      f'{kind}: killed {kills} times; {done} of {self._wanted} kills, '
-      f'{len(self.different)} runs differ, {rate:.1f} kills/min'
-      + (f', ETA {left / rate:.0f} min' if rate else ''),
-      flush=True,
-    )
 
   def _start_and_kill(self, kind: str, directory: str) -> bool:
     """Starts a run; returns whether it was killed before its end."""
@@ -233,18 +218,18 @@ class Tester:
       raise RuntimeError(f'{kind} ended with {process.returncode}: {last}')
     return time.monotonic() - begun, process.returncode != 0
 
-  def work(self) -> None:
+  def work(self, bar: tqdm.tqdm) -> None:
     """Kills and compares runs of all kinds in turn."""
     while True:
       with self._lock:
-        if sum(self.kills.values()) >= self._wanted:
+        if self.all_kills() >= self._wanted:
           return
         kind = min(
-          KINDS, key=lambda k: (self._busy[k], self.kills[k], self.rounds[k])
+          KINDS, key=lambda k: (self._busy[k], self.kills(k), self.rounds(k))
         )
         self._busy[kind] += 1
       try:
-        self._break_run(kind)
+        self._break_run(kind, bar)
       finally:
         with self._lock:
           self._busy[kind] -= 1
@@ -267,12 +252,15 @@ def main() -> int:
   tester = Tester(str(work_dir), arguments.kills)
   with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
     list(pool.map(tester.make_unbroken, KINDS))
-    for worker in [pool.submit(tester.work) for _ in range(arguments.at_once)]:
-      worker.result()
+    with tqdm.tqdm(
+      total=arguments.kills, initial=tester.all_kills(), unit='kill'
+    ) as bar:
+      list(pool.map(tester.work, [bar] * arguments.at_once))
   for kind in KINDS:
-    print(f'{kind}: {tester.kills[kind]} kills in {tester.rounds[kind]} runs')
-  print(f'{sum(tester.rounds.values())} runs, {len(tester.different)} differ')
-  return bool(tester.different)
+    print(f'{kind}: {tester.kills(kind)} kills in {tester.rounds(kind)} runs')
+  different = sum(bool(run['different']) for run in tester.runs)
+  print(f'{len(tester.runs)} runs, {different} differ')
+  return int(different > 0)
 
 
 if __name__ == '__main__':

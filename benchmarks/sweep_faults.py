@@ -26,6 +26,7 @@ from batch_rl.sweep import plan
 from batch_rl.tests import cartpole, results
 from batch_rl.utils import files, programs
 from benchmarks import measuring
+from benchmarks.fuzz import outcomes
 
 CELLS, PERIOD = (2, 4.0) if measuring.QUICK else (200, 60.0)
 MOST = 2  # kills of a cell, which has three retries
@@ -158,12 +159,7 @@ def main() -> int:
     if count != 1 + killed:
       wrong.append(f'{cell.name}: started {count} times, killed {killed} times')
     expected, found = (results.of_run(c.directory) for c in (undisturbed, cell))
-    names = [
-      name
-      for name in sorted(expected.keys() | found.keys())
-      if expected.get(name) != found.get(name)
-    ]
-    if names:
+    if names := outcomes.differences(found, expected):
       wrong.append(f'{cell.name}: other {", ".join(names)}')
   if attempts(sweeps['killed']) != started:
     wrong.append('the same command started cells again')
