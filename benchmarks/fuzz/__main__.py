@@ -26,12 +26,13 @@ minutes on two cores.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import os
+import queue
 import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tqdm
 
@@ -47,82 +48,45 @@ _COLUMNS = (
 )
 
 
-class Kind:
-  """The cases of one kind, in a few processes.
+def run(
+  name: str, directory: str, seed: int, numbers: Sequence[int]
+) -> Iterator[tuple[int, str, outcomes.Outcome]]:
+  """Runs cases of a kind in a few processes, which end with this generator.
 
   Args:
     name: One of `workers.MODULES`.
-    directory: Directory of all its files.
+    directory: Directory of all files of the kind.
     seed: Seed of all cases.
-    print_all: Whether to print detected and harmless cases, too.
+    numbers: Numbers of the cases.
 
-  Attributes:
-    counts: Number of cases of each verdict.
-    failures: Descriptions of silent and crashed cases.
+  Yields:
+    Number, description and outcome of each case, in order.
   """
+  started = [
+    workers.Worker(name, directory, index, seed)
+    for index in range(min(_WORKERS, len(numbers)))
+  ]
+  idle: queue.SimpleQueue[workers.Worker] = queue.SimpleQueue()
+  for worker in started:
+    idle.put(worker)
 
-  def __init__(
-    self, name: str, directory: str, seed: int, print_all: bool = False
-  ):
-    self.name, self._seed, self._all = name, seed, print_all
-    self.counts: collections.Counter[str] = collections.Counter()
-    self.failures: list[str] = []
-    self._directory = os.path.join(directory, name)
-    self._lock = threading.Lock()
-    self._workers: list[workers.Worker] = []
-    self._stopped = False
+  def run_one(number):
+    worker = idle.get()
+    try:
+      return number, *worker.run(number)
+    finally:
+      idle.put(worker)
 
-  def run(self, numbers: Sequence[int]) -> None:
-    """Runs cases and shows the progress; Ctrl-C ends the processes."""
-    self._workers = [
-      workers.Worker(self.name, self._directory, index, self._seed)
-      for index in range(min(_WORKERS, len(numbers)))
-    ]
-    self._workers[0].start()  # makes the files for the others
-    waiting = iter(numbers)
-    with (
-      tqdm.tqdm(total=len(numbers), desc=self.name, unit='case') as bar,
-      concurrent.futures.ThreadPoolExecutor(_WORKERS) as pool,
-    ):
-      try:
-        for future in [
-          pool.submit(self._work, worker, waiting, bar)
-          for worker in self._workers
-        ]:
-          future.result()
-      except BaseException:
-        self._stopped = True
-        for worker in self._workers:
-          worker.kill()
-        raise
-    for worker in self._workers:
+  pool = concurrent.futures.ThreadPoolExecutor(_WORKERS)
+  try:
+    started[0].start()  # makes the files for the others
+    yield from pool.map(run_one, numbers)
+    for worker in started:
       worker.close()
-
-  def _work(self, worker, waiting, bar) -> None:
-    while not self._stopped:
-      with self._lock:
-        number = next(waiting, None)
-      if number is None:
-        return
-      description, outcome = worker.run(number)
-      if self._stopped:
-        return
-      line = f'{self.name}:{number} {outcome.verdict}: {description}: '
-      line += outcome.message
-      with self._lock:
-        self.counts[outcome.verdict] += 1
-        if outcome.verdict in (outcomes.SILENT, outcomes.CRASHED):
-          self.failures.append(line)
-          bar.write(line, file=sys.stdout)
-        elif self._all:
-          bar.write(line, file=sys.stdout)
-        bar.set_postfix(self.counts, refresh=False)
-        bar.update()
-
-  def row(self) -> list[str]:
-    """Returns the cells of its row of the table."""
-    counts = [self.counts[verdict] for verdict in _COLUMNS]
-    return [self.name, *map(str, (sum(counts), *counts))]
+  finally:  # an error or Ctrl-C does not wait for the cases under way
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in started:
+      worker.kill()
 
 
 def main() -> int:
@@ -142,25 +106,39 @@ def main() -> int:
     names, numbers = [name], range(int(number), int(number) + 1)
   if unknown := [name for name in names if name not in workers.MODULES]:
     parser.error(f'{unknown[0]} is not among {", ".join(workers.MODULES)}')
-  kinds = []
+  counts: dict[str, collections.Counter[str]] = {}
+  failures = []
   signal.signal(signal.SIGTERM, signal.default_int_handler)
-  with tempfile.TemporaryDirectory(prefix='fuzz-') as directory:
+  with (
+    tempfile.TemporaryDirectory(prefix='fuzz-') as directory,
+    contextlib.suppress(KeyboardInterrupt),  # a table of the cases so far
+  ):
     for name in names:
-      kinds.append(
-        Kind(name, directory, arguments.seed, arguments.all or arguments.only)
-      )
-      try:
-        kinds[-1].run(numbers)
-      except KeyboardInterrupt:
-        break
-  measuring.table(
-    ['kind', 'mutations', *_COLUMNS], [kind.row() for kind in kinds]
-  )
-  for failure in [failure for kind in kinds for failure in kind.failures]:
+      counts[name] = collections.Counter()
+      folder = os.path.join(directory, name)
+      with (
+        contextlib.closing(run(name, folder, arguments.seed, numbers)) as cases,
+        tqdm.tqdm(cases, name, len(numbers), unit='case') as bar,
+      ):
+        for number, description, outcome in bar:
+          counts[name][outcome.verdict] += 1
+          bar.set_postfix(counts[name], refresh=False)
+          line = f'{name}:{number} {outcome.verdict}: {description}: '
+          line += outcome.message
+          failed = outcome.verdict in (outcomes.SILENT, outcomes.CRASHED)
+          if failed:
+            failures.append(line)
+          if failed or arguments.all or arguments.only:
+            bar.write(line, file=sys.stdout)
+  rows = []
+  for name, found in counts.items():
+    cells = found.total(), *(found[verdict] for verdict in _COLUMNS)
+    rows.append([name, *map(str, cells)])
+  measuring.table(['kind', 'mutations', *_COLUMNS], rows)
+  for failure in failures:
     print(failure)
-  done = sum(sum(kind.counts.values()) for kind in kinds)
-  is_complete = done == len(names) * len(numbers)
-  return int(any(kind.failures for kind in kinds) or not is_complete)
+  done = sum(found.total() for found in counts.values())
+  return int(bool(failures) or done < len(names) * len(numbers))
 
 
 if __name__ == '__main__':
