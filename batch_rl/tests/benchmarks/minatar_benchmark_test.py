@@ -10,6 +10,7 @@ import pytest
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import run_experiment  # noqa: F401  (gin names)
+from batch_rl.minatar import games
 from batch_rl.report import aggregates
 from batch_rl.runs import command_line, gin_files, run_record
 from batch_rl.tests.report import made_up_runs
@@ -134,14 +135,10 @@ def test_what_predicts_returns():
     for i in range(4)
   ]  # fmt: skip
   runs = pd.concat(settings, ignore_index=True)
-  own = {
-    'fqe': runs['last'],
-    'q_value': -runs['last'],
-    'td_error': -runs['last'],
-  }
-  found = predictions.of_settings(
-    runs, runs[record.SELECTION[:3]].assign(**own)
-  )
+  last = runs['last']
+  own = {'fqe': last, 'q_value': -last, 'td_error': -last}
+  selection = runs[record.SELECTION[:3]].assign(**own)
+  found = predictions.of_settings(runs, selection)
   means = found.groupby('method')[['correlation', 'regret']].mean()
   assert means.loc['fqe'].tolist() == pytest.approx([1, 0])
   assert means.loc['q_value'].tolist() == pytest.approx([-1, 1])
@@ -163,16 +160,10 @@ def test_an_agent_has_six_configurations_that_gin_accepts(agent):
   assert len({c.name for c in configurations}) == 6
   for configuration in configurations[1], configurations[-1]:
     gin.clear_config()
-    command_line.load_gin(
-      [
-        f'batch_rl/fixed_replay/configs/{agent.name}.gin',
-        'batch_rl/minatar/configs/offline.gin',
-      ],
-      [
-        'MinAtarEnvironment.game_name = "Breakout"',
-        *agent.bindings(configuration),
-      ],
-    )
+    config = f'batch_rl/fixed_replay/configs/{agent.name}.gin'
+    game = 'MinAtarEnvironment.game_name = "Breakout"'
+    bindings = [game, *agent.bindings(configuration)]
+    command_line.load_gin([config, games.OFFLINE_CONFIG], bindings)
     bindings = run_record.bindings(gin_files.config_text())
     assert agent.configuration(bindings) == configuration
 
@@ -181,11 +172,8 @@ def test_scores_and_tables(work_dir):
   out = work_dir / 'out'
   evaluations, data, selection = record.update(work_dir, out, AGENTS)
   assert list(data.run) == [1, 2, 4]
-  assert [*data.iloc[0][['agent_steps', 'episodes', 'mean_return']]] == [
-    20,
-    4,
-    2.5,
-  ]
+  first = data.iloc[0][['agent_steps', 'episodes', 'mean_return']]
+  assert [*first] == [20, 4, 2.5]
   tenths = data[record.TENTHS].iloc[0].to_numpy()
   assert np.array_equal(tenths[[2, 4, 7, 9]], [0, 0, 5, 5])
   assert np.isnan(tenths[[0, 1, 3, 5, 6, 8]]).all()
