@@ -181,9 +181,9 @@ def row(
   )
 
 
-def header(left: str = 'Dopamine', right: str = 'batch_rl') -> None:
+def header() -> None:
   """Prints the head of that table."""
-  row('', left, right, 'ratio', 'target')
+  row('', 'Dopamine', 'batch_rl', 'ratio', 'target')
   row('---', '---', '---', '---', '---')
 
 
