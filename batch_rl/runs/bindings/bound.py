@@ -170,9 +170,9 @@ def resolve(given: Any) -> Any:
   seen = []
   while isinstance(given, config.ConfigurableReference):
     name = '/'.join(given.scopes)
-    if gin_internals.is_constant(given):
-      return gin_internals.constant(name)
-    if not gin_internals.is_macro(given):
+    if given.configurable.selector == 'gin.constant':
+      return given.scoped_configurable_fn()
+    if given.configurable.selector != 'gin.macro':
       return given
     if name in seen:
       raise ValueError(f'The gin macro %{name} is defined by itself.')

@@ -75,23 +75,3 @@ def parse_scope() -> Iterator[Any]:
   with config._parse_scope() as context:
     yield context
     config._IMPORTS.update(context.imports)
-
-
-def is_macro(value: Any) -> bool:
-  """Returns whether a value is a reference to a macro."""
-  return _refers_to(value, config.macro)
-
-
-def is_constant(value: Any) -> bool:
-  """Returns whether a value is a reference to a constant."""
-  return _refers_to(value, config._retrieve_constant)
-
-
-def constant(name: str) -> Any:
-  """Returns the value of a constant."""
-  return config._CONSTANTS[name]
-
-
-def _refers_to(value, function):
-  is_reference = isinstance(value, config.ConfigurableReference)
-  return is_reference and value.configurable.wrapped is function
