@@ -169,11 +169,10 @@ class FittedQ:
 
   def _digest(self, policy: frozen_policy.FrozenPolicy) -> str:
     """Returns a hash of all that determines the value of a policy: 8 digits."""
-    others = settings.Affects.RUNNING, settings.Affects.RECORDED
     bindings = {
       name: value
       for name, value in run_record.bindings(gin_files.config_text()).items()
-      if settings.affects(name) not in others
+      if settings.affects(name) is not settings.Affects.RUNNING
       and name not in ('PolicyOfRun.base_dir', 'PolicyOfRun.iteration')
     }
     content = json.dumps(

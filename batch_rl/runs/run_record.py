@@ -53,8 +53,6 @@ _SCHEMA = {
   'create_environment': _FUNCTION,
   'modules': [str],
 }
-# Settings that a resumed run may change, and those with an entry of their own.
-_NOT_COMPARED = (settings_lib.Affects.RUNNING, settings_lib.Affects.RECORDED)
 _locks: list[Any] = []  # held until the process ends
 
 
@@ -222,7 +220,7 @@ def _changes(name: str, before: str, now: str) -> list[str]:
   for key in {**old, **new}:
     default = settings_lib.runner_default(key)
     same = old.get(key, default) == new.get(key, default)
-    if same or settings_lib.affects(key) in _NOT_COMPARED:
+    if same or settings_lib.affects(key) is settings_lib.Affects.RUNNING:
       old.pop(key, None)
       new.pop(key, None)
   return changes(old, new)

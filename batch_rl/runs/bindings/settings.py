@@ -32,16 +32,14 @@ class Affects(enum.Enum):
 
   Attributes:
     RESULTS: The learnt policy. Reports compare different values as different methods.
-    PROTOCOL: Data and evaluation. Reports note different values.
-    RECORDED: An entry of its own in the run's record, which is compared instead.
-    REPETITION: Only whether a repeated run is equal to the bit.
-    RUNNING: Length, speed and files. A resumed run may change them.
+    PROTOCOL: Data, evaluation, or whether a repeated run is equal to the bit. Reports
+      count different values as one method. A resumed run may not change them.
+    RUNNING: Length, speed or files; a resumed run may change them. Or an entry of its
+      own in the run's record, which is compared instead.
   """
 
   RESULTS = enum.auto()
   PROTOCOL = enum.auto()
-  RECORDED = enum.auto()
-  REPETITION = enum.auto()
   RUNNING = enum.auto()
 
 
@@ -167,8 +165,6 @@ def _mark(affects: Affects, setting: Setting, owner: str = r'\w+') -> Setting:
 
 
 _protocol = functools.partial(_mark, Affects.PROTOCOL)
-_recorded = functools.partial(_mark, Affects.RECORDED)
-_repetition = functools.partial(_mark, Affects.REPETITION)
 _running = functools.partial(_mark, Affects.RUNNING)
 _online = functools.partial(dataclasses.replace, is_online=True)
 
@@ -179,7 +175,7 @@ SETTINGS = {
   # Agent steps; 0 for no evaluation.
   'evaluation_steps': _protocol(_integer(0, 10**12), RUNNER),
   'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
-  'evaluation_environments': _repetition(_integer(1, 10_000), RUNNER),
+  'evaluation_environments': _protocol(_integer(1, 10_000), RUNNER),
   'probe_size': _running(_integer(0, 100_000), RUNNER),  # transitions
   'intra_op_threads': _running(dataclasses.replace(_SIZE, none=True), RUNNER),
   'log_every_n': _running(_COUNT, RUNNER),
@@ -187,8 +183,8 @@ SETTINGS = {
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
   'fine_grained_print_to_console': _running(_BOOLEAN, RUNNER),
   'create_environment_fn': _FUNCTION,
-  'seed': _recorded(_SEED, 'run_seed'),
-  'deterministic_ops': _repetition(_BOOLEAN, 'run_seed'),
+  'seed': _running(_SEED, 'run_seed'),  # also an entry of the record
+  'deterministic_ops': _protocol(_BOOLEAN, 'run_seed'),
   'collectors': _running(_LIST, 'CollectorDispatcher'),
   # Checkpoints.
   'keep': _running(_COUNT, 'Checkpoints'),  # iterations
@@ -199,7 +195,8 @@ SETTINGS = {
   'max_tf_checkpoints_to_keep': _running(_COUNT),
   # Agents.
   'display_name': _running(_TEXT_OR_NONE),
-  'agent_name': _recorded(_TEXT, r'create_(\w+_)?agent'),
+  # Also an entry of the record.
+  'agent_name': _running(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
   'observation_dtype': _DTYPE,
   'stack_size': _integer(1, 1000),  # frames
@@ -214,7 +211,7 @@ SETTINGS = {
   'epsilon_eval': _protocol(_PROBABILITY),
   'epsilon_decay_period': _online(_STEPS),  # agent steps
   'optimizer': _OPTIMIZER,
-  'tf_device': _repetition(_DEVICE),
+  'tf_device': _protocol(_DEVICE),
   'use_staging': _running(_BOOLEAN),
   'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
@@ -263,7 +260,7 @@ SETTINGS = {
   'replay_file_end_index': _COUNT,
   'num_buffers': _COUNT,  # shards
   'subset': _protocol(_TEXT, _MEMORY),
-  'offline_dir': _recorded(_TEXT),  # the record has hashes of the data
+  'offline_dir': _running(_TEXT),  # the record has hashes of the data
   'offline_fraction': _PROBABILITY,
   'offline_subset': _protocol(_TEXT),
   'offline_cache_dir': _running(_TEXT),
