@@ -73,9 +73,8 @@ class BufferOf2020:
     self._loaded_buffers = False
     self._load_replay_buffers(num_buffers)
     if self._assigned is not None:
-      self._source = (
-        None  # The list may have changed since it was last sampled.
-      )
+      # The list may have changed since it was last sampled.
+      self._source = None
     if self._backend is None:
       raise ValueError(
         f'{type(self).__name__}._load_replay_buffers has found no shard in '
@@ -131,10 +130,6 @@ class BufferOf2020:
         self._assigned, [*map(self._suffix_of, self._assigned)]
       )
     return self._source
-
-  @_backend.setter
-  def _backend(self, source):
-    self._source = source
 
   @property
   def _replay_buffers(self) -> list[Any]:

@@ -143,7 +143,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     try:
       self._use([suffix], [suffix])
     except buffer_of_2020.MissingShardError as error:
-      self._backend = error
+      self._source = error
       logging.warning('%s', error)
       return
     if not self._backend.num_transitions:
@@ -268,7 +268,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
   def _load_uncompressed(self, suffixes):
     # Others are dropped first: old and new shards need not fit into memory together.
     self._loaded = {s: m for s, m in self._loaded.items() if s in suffixes}
-    self._backend = None
+    self._source = None
     for suffix in suffixes:
       if suffix not in self._loaded:
         memory = self._load_buffer(suffix)
@@ -276,7 +276,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
           raise self._missing(suffix)
         self._loaded[suffix] = memory
     memories = [self._loaded[suffix] for suffix in suffixes]
-    self._backend = self._source_of(memories, suffixes)
+    self._source = self._source_of(memories, suffixes)
 
   def _use_store(self, suffixes, stored):
     packed = self._packed
@@ -287,7 +287,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       if self._check_raw_frames is not None:
         self._check_raw_frames(packed.sampler.num_selected(suffixes))
       packed.store.start(suffixes)
-    self._backend = packed
+    self._source = packed
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
       packed.wait(packed.store.suffixes)
@@ -337,7 +337,6 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         f'the agent expects {expected[0]} {expected[1]}.'
       )
     packed = self._packed = store_replay.StoreReplay(
-      store,
       sampler_lib.Sampler(
         store,
         arguments['stack_size'],

@@ -16,14 +16,14 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
 
   Args:
     store: Store of the run.
-    suffix: Number of the shard.
+    suffix: Number of the shard; an attribute, too.
     *args: Positional arguments of `OutOfGraphReplayBuffer`.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
   """
 
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
     super().__init__(*args, **kwargs)
-    self._run, self._suffix = store, suffix
+    self._run, self.suffix = store, suffix
     self._replay_capacity = store.capacity(suffix)
     self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
@@ -40,19 +40,14 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def _store(self) -> dict[str, Any]:
     """The shard's columns by name, in ring order; stale rows are zero."""
     run, capacity = self._run, self._replay_capacity
-    rows = run.rows_of(np.full(capacity, self._suffix), np.arange(capacity))
+    rows = run.rows_of(np.full(capacity, self.suffix), np.arange(capacity))
     logged = rows >= 0
     return {
-      'observation': RingFrames(run, self._suffix),
+      'observation': RingFrames(run, self.suffix),
       'action': np.where(logged, run.action[rows], 0).astype(np.int32),
       'reward': np.where(logged, run.reward[rows], 0).astype(np.float32),
       'terminal': np.isin(rows, run.ends).astype(np.uint8),
     }
-
-  @property
-  def suffix(self) -> int:
-    """Number of the shard."""
-    return self._suffix
 
   def add(self, *args) -> None:
     """Refuses transitions, since the data never changes.

@@ -9,7 +9,6 @@ from absl import logging
 from batch_rl.dataset.sampling import compiled_batches
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.shards import shard_files
-from batch_rl.dataset.store import store as store_lib
 
 
 class StoreReplay:
@@ -18,20 +17,16 @@ class StoreReplay:
   An index counts the rows in the rings of all shards, by ascending shard number.
 
   Args:
-    store: Store of the run.
     sampler: Sampler of the store.
     load_buffer: Function from a shard number to one of Dopamine's replay
       memories with that shard.
   """
 
   def __init__(
-    self,
-    store: store_lib.Store,
-    sampler: sampler_lib.Sampler,
-    load_buffer: Callable[[int], Any],
+    self, sampler: sampler_lib.Sampler, load_buffer: Callable[[int], Any]
   ):
     self.sampler = sampler
-    self.store = store
+    self.store = sampler.store
     self._load_buffer = load_buffer
     self._suffixes: list[int] = []
     self._buffers: list[Any] = []
