@@ -184,30 +184,24 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       kwargs['check_raw_frames'] = self._frames.check
     if self._further:
       kwargs['columns'] = self._further
+    shared = {
+      'observation_shape': observation_shape,
+      'stack_size': stack_size,
+      'replay_capacity': replay_capacity,
+      'batch_size': batch_size,
+      'update_horizon': update_horizon,
+      'gamma': gamma,
+    }
     memory = self.memory_class(
       data_dir,
       replay_suffix,
-      observation_shape,
-      stack_size,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
+      **shared,
       observation_dtype=observation_dtype,
       seed=seeding.derive(seed, 'replay'),
       **kwargs,
     )
     self._use_frames(memory)
-    super().__init__(
-      observation_shape,
-      stack_size,
-      use_staging,
-      replay_capacity,
-      batch_size,
-      update_horizon,
-      gamma,
-      wrapped_memory=memory,
-    )
+    super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)
     # Weak: threads that load batches hold the memory, and end with this object.
     restart = weakref.WeakMethod(self._restart)
 
