@@ -43,7 +43,7 @@ class Probe:
     transition = agent._replay.transition
     [self._batch_size] = transition['action'].shape.as_list()
     self._batches = -(-size // self._batch_size)
-    self._transitions = fixed_batch.FixedBatch(
+    self._read = fixed_batch.draw(
       agent._replay,
       self._batches * self._batch_size,
       columns.check([*agent.needs, 'return_to_go', 'discount_after_log']),
@@ -150,7 +150,7 @@ class Probe:
     parts = collections.defaultdict(list)
     gradient = [np.zeros(())] * len(self._computed[1])
     for number in range(self._batches):
-      arrays = self._transitions.read(slice(number * size, (number + 1) * size))
+      arrays = self._read(slice(number * size, (number + 1) * size))
       feed = {tensor: arrays[name] for name, tensor in self._inputs.items()}
       feed |= {self._step: agent.training_steps, self._number: number}
       with agent._one_line_errors():

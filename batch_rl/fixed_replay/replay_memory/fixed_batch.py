@@ -1,6 +1,6 @@
 """Transitions that are drawn once and read again and again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,13 @@ from batch_rl.utils import seeding
 _NUMBER = 2**63
 
 
-class FixedBatch:
-  """Transitions drawn from a fixed replay, with replacement.
+def draw(
+  replay: graph_replay.GraphReplay,
+  size: int,
+  columns: Sequence[str],
+  seed: int | None,
+) -> Callable[[slice], dict[str, np.ndarray]]:
+  """Draws transitions from a fixed replay, with replacement.
 
   The batches of the replay stay the same. Frames of a store are read again each time,
   since they would take much memory. Transitions of memories that a subclass has loaded
@@ -25,42 +30,28 @@ class FixedBatch:
     size: Number of transitions.
     columns: Further columns to read. Memories of a subclass do not have them.
     seed: Seed of the run, for memories of a subclass.
+
+  Returns:
+    Function from positions to the transitions there, `{name: array}`, states with
+    frames last. It raises `shard_reader.DataError` if the data is damaged.
   """
+  memory: Any = replay.memory
+  if memory.loads_uncompressed:
+    random = np.random.default_rng(seeding.derive(seed, 'fixed batch'))
+    indices = random.choice(memory.valid_indices(), size)
+    names = [e.name for e in memory.get_transition_elements()]
+    arrays = memory.sample_transition_batch(size, indices)
+    kept = dict(zip(names, arrays, strict=True))
+    return lambda part: {name: array[part] for name, array in kept.items()}
+  sampler = memory.sampler
+  rows = sampler.draw(_NUMBER, size)
+  kept = sampler.named_columns(rows, columns)
+  kept['indices'] = memory.indices_of(rows)
+  others = [name for name in columns_lib.STANDARD if name not in kept]
 
-  def __init__(
-    self,
-    replay: graph_replay.GraphReplay,
-    size: int,
-    columns: Sequence[str],
-    seed: int | None,
-  ):
-    memory: Any = replay.memory
-    self._rows: np.ndarray | None = None
-    if memory.loads_uncompressed:
-      random = np.random.default_rng(seeding.derive(seed, 'fixed batch'))
-      indices = random.choice(memory.valid_indices(), size)
-      names = [e.name for e in memory.get_transition_elements()]
-      arrays = memory.sample_transition_batch(size, indices)
-      self._kept = dict(zip(names, arrays, strict=True))
-    else:
-      self._sampler = memory.sampler
-      self._rows = self._sampler.draw(_NUMBER, size)
-      self._kept = self._sampler.named_columns(self._rows, columns)
-      self._kept['indices'] = memory.indices_of(self._rows)
+  def read(part):
+    [batch] = sampler.read(rows[part], 1, 'stacks')
+    arrays = {name: array[part] for name, array in kept.items()}
+    return arrays | {name: getattr(batch, name) for name in others}
 
-  def read(self, part: slice) -> dict[str, np.ndarray]:
-    """Returns a part of the transitions, `{name: array}`, states with frames last.
-
-    Args:
-      part: Positions of the transitions.
-
-    Raises:
-      batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
-    """
-    arrays = {name: array[part] for name, array in self._kept.items()}
-    if self._rows is not None:
-      [batch] = self._sampler.read(self._rows[part], 1, 'stacks')
-      for name in columns_lib.STANDARD:
-        if name not in arrays:
-          arrays[name] = getattr(batch, name)
-    return arrays
+  return read

@@ -70,8 +70,7 @@ def dqn_in_numpy(agent, rows):
 def test_a_dqn_has_the_diagnostics_of_its_equations(shared_agents):
   agent = shared_agents('dqn')
   measuring = probe.Probe(agent, 60)
-  rows = measuring._transitions._rows
-  assert len(rows) == 64  # two batches
+  rows = agent._replay.memory.sampler.draw(2**63, 64)  # two batches
   for updates in 1, 30:
     list(agent.train_steps(4 * updates))
     expected = dqn_in_numpy(agent, rows)
@@ -182,7 +181,7 @@ def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
     log.add(np.ones((4, 1)), 0, 7.0, True)
   agent = cartpole.build_offline_agent('dqn', tmp_path, gamma=0.985)
   measuring = probe.Probe(agent, 2048)
-  rows = measuring._transitions._rows
+  rows = agent._replay.memory.sampler.draw(2**63, 2048)
   left = 400 - rows
   returns = np.where(left > 0, (1 - 0.985**left) / 0.015, 7.0)
   counts = (0.985**left <= 0.01) | (left <= 0)
