@@ -4,7 +4,6 @@ import contextlib
 import operator
 import random
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ import tqdm
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
-from batch_rl import dopamine_compat
 from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -166,10 +164,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     Returns:
       A generator of the losses.
     """
-    start, self.training_steps = (
-      self.training_steps,
-      self.training_steps + count,
-    )
+    start = self.training_steps
+    self.training_steps += count
     with self._one_line_errors():
       scalars, waited = loop.run(self._sess, start, count)
     self.seconds_waited += waited
@@ -301,23 +297,11 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         self._build_sync_op()
       return tf.constant(True)
 
-    # Weak: otherwise the graph would keep the agent and its data in memory.
-    agent = weakref.proxy(self)
     # An optimiser makes its variables in the outermost graph, which TensorFlow finds
     # only if it has been entered.
     with tf.compat.v1.get_default_graph().as_default():
       return update_loop.UpdateLoop(
-        update,
-        synchronise,
-        next_batch,
-        ready,
-        tf.zeros(()).device,
-        self.update_period,
-        self.target_update_period,
-        jit_compile=self._jit_compile,
-        # Clocks are not deterministic.
-        timed=not dopamine_compat.is_deterministic(),
-        current_step=lambda: np.int64(agent.training_steps),
+        self, update, synchronise, next_batch, ready
       )
 
   def _build_acting(self):

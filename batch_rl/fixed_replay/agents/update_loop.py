@@ -1,12 +1,14 @@
 """Several updates of an agent in one `session.run`."""
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from batch_rl import dopamine_compat
 from batch_rl.fixed_replay.replay_memory import device_frames
 
 _HOST = '/cpu:0'
@@ -22,6 +24,8 @@ class UpdateLoop:
   an accelerator the next updates while it computes.
 
   Args:
+    agent: Agent that is trained, on the current device. It decides the periods, and
+      whether XLA compiles the update. Its `training_steps` is the step of `one_update`.
     update: Function `(batch, step) -> scalars` that builds an update in the current
       graph, from the tensors of a batch and the agent step, int64 (); it returns
       the scalars to keep, float32 (k,). It is traced once.
@@ -30,14 +34,6 @@ class UpdateLoop:
     next_batch: Function that builds the tensors of the next batch. They are fetched,
       and sent to the device, while the previous update computes.
     ready: Operations to run before `next_batch`.
-    device: Device of the update.
-    update_period: Number of agent steps from one update to the next.
-    target_update_period: Number of agent steps from one synchronisation to the
-      next.
-    jit_compile: Whether XLA compiles the update.
-    timed: Whether to measure the time that updates wait for batches.
-    current_step: Function that returns the agent step, for `one_update`; called at
-      each run of it.
 
   Attributes:
     one_update: Operation that does the update of the current agent step, and
@@ -46,29 +42,31 @@ class UpdateLoop:
 
   def __init__(
     self,
+    agent: Any,
     update: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor],
     synchronise: Callable[[], Any],
     next_batch: Callable[[], Sequence[tf.Tensor]],
     ready: Sequence[tf.Operation],
-    device: str,
-    update_period: int,
-    target_update_period: int,
-    jit_compile: bool = False,
-    timed: bool = True,
-    *,
-    current_step: Callable[[], np.int64],
   ):
     self._synchronise = tf.function(synchronise, autograph=False)
     self._next_batch = next_batch
-    self._device = device
-    self._is_on_host = device_frames.is_host(device)
-    self._update_period = update_period
-    self._target_update_period = target_update_period
+    self._device = tf.zeros(()).device
+    self._is_on_host = device_frames.is_host(self._device)
+    self._update_period = agent.update_period
+    self._target_update_period = agent.target_update_period
+    # Clocks are not deterministic.
+    timed = not dopamine_compat.is_deterministic()
     self._now = tf.timestamp if timed else lambda: tf.zeros((), tf.float64)
-    if jit_compile:
+    if agent._jit_compile:
       update = tf.function(update, autograph=False, jit_compile=True)
     # XLA functions do not capture variables inside a loop, so a plain one wraps them.
     self._update = tf.function(update, autograph=False)
+    # Weak: otherwise the graph would keep the agent and its data in memory.
+    weak = weakref.proxy(agent)
+
+    def current_step():
+      return np.int64(weak.training_steps)
+
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       step = tf.numpy_function(current_step, [], tf.int64)
     placeholder = tf.compat.v1.placeholder_with_default
