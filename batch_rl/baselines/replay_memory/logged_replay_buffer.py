@@ -59,16 +59,17 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   Args:
     log: Log of the run; an attribute, too.
     *args: Positional arguments of Dopamine's `OutOfGraphReplayBuffer`.
-    offline: Source of logged transitions that each batch also has, after those of the
-      memory; None for none. An attribute, too.
     **kwargs: Keyword arguments of Dopamine's `OutOfGraphReplayBuffer`.
+
+  Attributes:
+    offline: Source of logged transitions that each batch also has, after those of the
+      memory; None for none.
   """
 
   offline: offline_rows.OfflineRows | None = None
 
-  def __init__(self, log: replay_log.ReplayLog, *args, offline=None, **kwargs):
+  def __init__(self, log: replay_log.ReplayLog, *args, **kwargs):
     self.log = log
-    self.offline = offline
     super().__init__(*args, **kwargs)
 
   def log_final_buffer(self) -> None:
@@ -352,28 +353,6 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     seed: int | None = None,
     **kwargs: Any,
   ):
-    shared = {
-      'observation_shape': observation_shape,
-      'stack_size': stack_size,
-      'batch_size': batch_size,
-      'update_horizon': update_horizon,
-      'gamma': gamma,
-    }
-    if offline_fraction:
-      kwargs['offline'] = _offline_rows(
-        offline_dir,
-        offline_fraction,
-        kwargs,
-        **shared,
-        observation_dtype=observation_dtype,
-        subset=offline_subset,
-        cache_dir=offline_cache_dir,
-        seed=seed,
-      )
-    elif offline_dir is not None:
-      logging.warning(
-        'offline_dir has no effect: offline_fraction is 0. Bind it to e.g. 0.5.'
-      )
     log = replay_log.ReplayLog(
       log_dir,
       observation_shape,
@@ -382,24 +361,28 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       stack_size=stack_size,
       update_horizon=update_horizon,
     )
-    shared['replay_capacity'] = replay_capacity
+    shared = {
+      'observation_shape': observation_shape,
+      'stack_size': stack_size,
+      'replay_capacity': replay_capacity,
+      'batch_size': batch_size,
+      'update_horizon': update_horizon,
+      'gamma': gamma,
+    }
     memory = LoggedReplayBuffer(
       log, **shared, observation_dtype=observation_dtype, **kwargs
     )
+    if offline_fraction:
+      memory.offline = offline_rows.OfflineRows(
+        memory,
+        offline_dir,
+        offline_fraction,
+        offline_subset,
+        offline_cache_dir,
+        seed,
+      )
+    elif offline_dir is not None:
+      logging.warning(
+        'offline_dir has no effect: offline_fraction is 0. Bind it to e.g. 0.5.'
+      )
     super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)
-
-
-def _offline_rows(
-  directory, fraction, of_memory, **kwargs
-) -> offline_rows.OfflineRows:
-  if directory is None:
-    raise ValueError(
-      f'offline_fraction={fraction} needs data: bind '
-      'WrappedLoggedReplayBuffer.offline_dir to the directory of a run.'
-    )
-  if of_memory.get('extra_storage_types'):
-    raise ValueError(
-      'A memory with extra_storage_types cannot have offline rows, which lack them: '
-      'set offline_fraction to 0.'
-    )
-  return offline_rows.OfflineRows(directory, fraction, **kwargs)

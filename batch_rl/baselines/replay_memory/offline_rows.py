@@ -22,15 +22,10 @@ class OfflineRows:
   The transitions of batch k are a function of the seed and k.
 
   Args:
-    directory: Directory of a run, or a store.
+    memory: Memory of the agent, whose shapes, dtypes, batch size and returns they have.
+    directory: Directory of a run, or a store. None is an error.
     fraction: Share of the transitions of a batch, at most 1. It is rounded to whole
       transitions, at least one.
-    batch_size: Number of transitions in a batch.
-    observation_shape: Shape of one frame.
-    observation_dtype: NumPy dtype of a frame.
-    stack_size: Number of frames in a state.
-    update_horizon: Number of steps in a return.
-    gamma: Discount factor.
     subset: Part of the run, e.g. 'random_trajectories(0.1)'; None for all.
     cache_dir: Directory for compressed runs; None to keep this one in memory only.
     seed: Seed of the run; None for other transitions each time.
@@ -40,25 +35,33 @@ class OfflineRows:
     next_batch: Number of the next batch. A memory saves and restores it.
 
   Raises:
-    ValueError: If `directory` is no run, `fraction` or `subset` is invalid, or the
-      observations are not the agent's.
+    ValueError: If `directory` is no run, `fraction` or `subset` is invalid, the memory
+      has further columns, or the observations are not the agent's.
     batch_rl.dataset.shards.shard_reader.DataError: If a shard is damaged.
   """
 
   def __init__(
     self,
-    directory: str,
+    memory: circular_replay_buffer.OutOfGraphReplayBuffer,
+    directory: str | None,
     fraction: float,
-    batch_size: int,
-    observation_shape: tuple[int, ...],
-    observation_dtype: Any,
-    stack_size: int,
-    update_horizon: int,
-    gamma: float,
-    subset: str | None = None,
-    cache_dir: str | None = None,
-    seed: int | None = None,
+    subset: str | None,
+    cache_dir: str | None,
+    seed: int | None,
   ):
+    if directory is None:
+      raise ValueError(
+        f'offline_fraction={fraction} needs data: bind '
+        'WrappedLoggedReplayBuffer.offline_dir to the directory of a run.'
+      )
+    if memory._extra_storage_types:
+      raise ValueError(
+        'A memory with extra_storage_types cannot have offline rows, which lack them: '
+        'set offline_fraction to 0.'
+      )
+    batch_size = memory._batch_size
+    observation_shape = memory._observation_shape
+    observation_dtype = memory._observation_dtype
     self.count = round(fraction * batch_size)
     self.next_batch = 0
     if not 1 <= self.count <= batch_size:
@@ -78,9 +81,9 @@ class OfflineRows:
       )
     self._sampler = sampler_lib.Sampler(
       self._store,
-      stack_size,
-      update_horizon,
-      gamma,
+      memory._stack_size,
+      memory._update_horizon,
+      memory._gamma,
       subset,
       seeding.derive(seed, 'offline rows'),
     )

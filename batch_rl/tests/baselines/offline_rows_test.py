@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import dataset
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
 from batch_rl.tests import shards
 
+EXTRA = circular_replay_buffer.ReplayElement('colour', (), np.int32)
 SHAPE, STACK, HORIZON, GAMMA = (3, 2), 2, 3, 0.9
 
 
@@ -155,7 +157,7 @@ def test_a_subset_is_drawn_from_and_described(tmp_path, offline_dir):
     (dict(offline_subset='first_trajectory(1)'), 'first_trajectory'),
     (dict(offline_dir='/nowhere'), '/nowhere'),
     (dict(observation_dtype=np.float32), 'uint8, the agent expects .*float32'),
-    (dict(extra_storage_types=[1]), 'extra_storage_types'),
+    (dict(extra_storage_types=[EXTRA]), 'extra_storage_types'),
   ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, offline_dir, settings, error):
