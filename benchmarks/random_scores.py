@@ -68,7 +68,7 @@ class Score:
 def measure(rom: roms.Rom, episodes: int, seed: int) -> Score:
   """Plays random actions.
 
-  The episodes are bit for bit those of `make_vector_environment` with the same seed and
+  The episodes are bit for bit those of `make_vector_environment` with these seeds and
   the actions of one generator. The vector environment synchronises its emulators in
   every step, which takes ten times as long on a busy machine; here they play one after
   the other.

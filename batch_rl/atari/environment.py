@@ -207,12 +207,10 @@ def make_resumable(environment: Any) -> Any:
 
 
 def make_vector_environment(
-  game: str,
+  rom: roms.Rom,
   num_envs: int,
-  rom_set: str | None = None,
   repeat_action_probability: float = 0.25,
   max_num_frames_per_episode: int = 108_000,
-  seed: int | None = None,
   **kwargs: Any,
 ) -> vector_env.AtariVectorEnv:
   """Makes emulators that step together in C++ threads, with preprocessing.
@@ -224,27 +222,18 @@ def make_vector_environment(
   and returns the first observation of the next episode.
 
   Args:
-    game: Name of the game, e.g. `Pong` or `montezuma_revenge`.
-    num_envs: Number of emulators.
-    rom_set: ROM set; None for the gin binding of `make_atari`, or 'auto'.
+    rom: ROM of the game.
+    num_envs: Number of emulators. Until `reset(seed=...)`, several may be identical.
     repeat_action_probability: Probability, at each frame, that an emulator repeats
       the previous action.
     max_num_frames_per_episode: Number of emulator frames after which an episode is
       truncated.
-    seed: Seed from which the emulators' seeds are derived; None for random ones.
-      `reset(seed=...)` overrides it.
     **kwargs: Arguments of `AtariVectorEnv`, e.g. `num_threads`, `autoreset_mode`.
-
-  Raises:
-    ValueError: If the game is unknown, or its ROM is missing or the wrong one.
   """
-  if rom_set is None:
-    rom_set = gin.get_bindings(make_atari).get('rom_set', 'auto')
-  rom = roms.find_rom(game, rom_set)
   # The constructor looks up `game` in ale-py's ROMs; this lets it be a path.
   paths = types.SimpleNamespace(get_rom_path=lambda path: path)
   with mock.patch.object(vector_env, 'roms', paths):
-    env = vector_env.AtariVectorEnv(
+    return vector_env.AtariVectorEnv(
       os.fspath(rom.path),
       num_envs,
       repeat_action_probability=repeat_action_probability,
@@ -256,11 +245,6 @@ def make_vector_environment(
       reward_clipping=False,
       **kwargs,
     )
-  # Unseeded emulators made in the same millisecond are identical. With an int, seeds
-  # 1 and 2 would share all emulators but one.
-  seeds = np.random.SeedSequence(seed).generate_state(num_envs) >> 1  # int32
-  env.reset(seed=seeds)
-  return env
 
 
 def emulator(environment: Any) -> AtariEnvironment | None:

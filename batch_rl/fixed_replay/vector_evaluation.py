@@ -100,7 +100,7 @@ def make_environments(
     if max_steps_per_episode is not None:
       frames = min(frames, 4 * max_steps_per_episode)
     return atari.make_vector_environment(
-      settings['game'],
+      environment.environment.unwrapped.rom,
       num_envs,
       repeat_action_probability=settings['repeat_action_probability'],
       max_num_frames_per_episode=frames,

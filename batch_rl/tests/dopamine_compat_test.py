@@ -44,8 +44,7 @@ from dopamine.tf.agents.rainbow import rainbow_agent
 from dopamine.discrete_domains import atari_lib
 atari_lib.create_atari_environment('Pong')
 from batch_rl.atari import environment
-environment.make_atari('Pong')
-environment.make_vector_environment('Pong', 1)
+environment.make_vector_environment(environment.make_atari('Pong').rom, 1)
 agent = rainbow_agent.RainbowAgent(None, 6, replay_scheme='uniform')
 print(agent._sess.run(agent._support)[0])
 import batch_rl.fixed_replay.run_experiment, batch_rl.baselines.run_experiment

@@ -1,8 +1,7 @@
-"""Environments: the paper's protocol, through Dopamine and in C++ threads."""
+"""Environments: the paper's protocol, through Dopamine."""
 
 import json
 
-import ale_py.roms
 import gin
 import gymnasium
 import numpy as np
@@ -100,14 +99,6 @@ def test_frame_cap_truncates():
   _, _, dones = play(env, 100)
   assert dones.tolist().index(True) == 100
 
-  env = environment.make_vector_environment(
-    'Pong', 2, max_num_frames_per_episode=400
-  )
-  ends = [env.step(np.zeros(2, int))[2:4] for _ in range(100)]
-  assert [truncated.any() for _, truncated in ends].index(True) == 99
-  assert not any(terminated.any() for terminated, _ in ends)
-  assert environment.vector_env.roms is ale_py.roms  # unchanged
-
 
 def test_seed():
   def episodes(seed):
@@ -132,28 +123,6 @@ def test_legacy_rom_that_ale_py_does_not_ship(monkeypatch):
     assert environment.describe(env)['rom_set'] == rom_set
     histories.append(play(env, 100))
   assert not equal(*histories)
-
-
-def test_vector_environment_seeds():
-  def screens(seed, count=1):
-    env = environment.make_vector_environment('Seaquest', count, seed=seed)
-    rng = np.random.default_rng(0)
-    steps = [env.step(np.full(count, rng.integers(18)))[0] for _ in range(100)]
-    return [screen.tobytes() for screen in np.stack(steps, axis=1)]
-
-  first = screens(1, 2)
-  assert screens(1) == first[:1]
-  assert len({*first, *screens(2)}) == 3
-  # One in a hundred equals another by chance.
-  assert len({*first, *screens(None, 2)}) > 2
-
-
-def test_vector_environment_takes_the_roms_bound_in_gin(tmp_path, monkeypatch):
-  monkeypatch.setenv('BATCH_RL_LEGACY_ROMS', str(tmp_path))
-  gin.bind_parameter('make_atari.rom_set', 'legacy')
-  with pytest.raises(ValueError, match="no amidar.bin in .*'legacy'"):
-    environment.make_vector_environment('Amidar', 1)
-  environment.make_vector_environment('Amidar', 1, rom_set='current')
 
 
 def test_an_episode_continues_in_another_environment():

@@ -1,5 +1,6 @@
 """Episodes in many environments equal those in one."""
 
+import dataclasses
 import types
 
 import gin
@@ -12,7 +13,7 @@ from ale_py import vector_env
 from dopamine.discrete_domains import atari_lib
 from hypothesis import strategies as st
 
-from batch_rl.atari import environment
+from batch_rl.atari import environment, roms
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import evaluations
 from batch_rl.tests import random_walk
@@ -155,7 +156,7 @@ def test_one_emulator_plays_as_those_in_threads(
   for environments in (
     vector_evaluation.make_environments(single, 1, max_steps, agent),
     environment.make_vector_environment(
-      game,
+      single.environment.unwrapped.rom,
       1,
       max_num_frames_per_episode=min(max_frames, 4 * (max_steps or 27_000)),
       stack_num=stack_size,
@@ -197,6 +198,16 @@ def test_seeds_decide_the_episodes_and_numbers_do_not(make, num_actions):
     assert [episode.length for episode in first] == [60] * 4  # truncated
   alone = vector_evaluation.play_episodes(make(1), act, 120, 1)
   assert alone == [e for e in first if e.environment == 0]
+
+
+def test_emulators_have_the_rom_of_the_first():
+  single = atari_lib.create_atari_environment('Pong')
+  emulator = single.environment.unwrapped
+  path = roms.find_rom('Breakout', 'current').path
+  emulator.rom = dataclasses.replace(emulator.rom, path=path)
+  emulators = vector_evaluation.make_environments(single, 2, None, agent_of())
+  assert emulators.single_action_space.n == 4
+  assert not isinstance(vector_env.roms, types.SimpleNamespace)  # restored
 
 
 MAKE_PONG = atari_lib.create_atari_environment
