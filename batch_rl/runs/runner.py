@@ -1,10 +1,11 @@
 """Base class of the online and the offline runner, on Dopamine's `Runner`."""
 
+import contextlib
 import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -73,9 +74,6 @@ class RecordedRunner(run_experiment.Runner):
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])
     self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
-    if intra_op_threads is not None:
-      # Dopamine's runner makes the session's options, so they cannot have it.
-      os.environ['TF_NUM_INTRAOP_THREADS'] = str(intra_op_threads)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(
       self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
@@ -104,9 +102,10 @@ class RecordedRunner(run_experiment.Runner):
       return environment
 
     _wait_for_a_new_name(base_dir)
-    super().__init__(
-      base_dir, create_agent_fn, create_checked_environment, **kwargs
-    )
+    with _intra_op_threads(intra_op_threads):
+      super().__init__(
+        base_dir, create_agent_fn, create_checked_environment, **kwargs
+      )
     described = {
       'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
       'tensor_float_32': tensor_float_32,
@@ -354,6 +353,25 @@ class RecordedRunner(run_experiment.Runner):
         summary.value.add(tag=tag, simple_value=value)
       self._summary_writer.add_summary(summary, iteration)
       self._summary_writer.flush()
+
+
+@contextlib.contextmanager
+def _intra_op_threads(number: int | None) -> Iterator[None]:
+  """Sets the threads of an operation for a session that is made within.
+
+  Dopamine's runner makes the session's options, so they cannot have it. Programs that
+  the process starts later do not inherit it.
+  """
+  name = 'TF_NUM_INTRAOP_THREADS'
+  before = os.environ.get(name)
+  if number is not None:
+    os.environ[name] = str(number)
+  try:
+    yield
+  finally:
+    os.environ.pop(name, None)
+    if before is not None:
+      os.environ[name] = before
 
 
 def _wait_for_a_new_name(base_dir: str) -> None:

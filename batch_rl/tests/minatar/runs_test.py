@@ -4,6 +4,7 @@ import json
 import os
 
 import numpy as np
+import tensorflow as tf
 
 from batch_rl.baselines import train as online
 from batch_rl.dataset import run_directories
@@ -40,17 +41,22 @@ def run(program, agent, *bindings, **flags):
     ],
     **flags,
   )
-  assert os.environ.pop('TF_NUM_INTRAOP_THREADS') == '1'
 
 
 def test_a_log_is_verified_drawn_trained_on_and_reported(
   tmp_path, caplog, refusal, monkeypatch
 ):
-  monkeypatch.setenv('TF_NUM_INTRAOP_THREADS', '2')
+  name, session, threads = 'TF_NUM_INTRAOP_THREADS', tf.compat.v1.Session, set()
+  monkeypatch.setattr(
+    *(tf.compat.v1, 'Session'),
+    lambda *a, **k: threads.add(os.environ[name]) or session(*a, **k),
+  )
+  monkeypatch.setenv(name, '2')
   logged = tmp_path / 'MinAtar-Freeway/1'
   base_dir = str(tmp_path / 'online')
   flags = dict(base_dir=base_dir, replay_log_dir=str(logged))
   run(online, 'random', GAME, **flags)
+  assert threads == {'1'} and os.environ[name] == '2'
   directory = run_directories.as_run(str(logged))
   assert run_checks.verify(directory.data_dir).problems == []
   statistics = run_statistics.compute(directory)
