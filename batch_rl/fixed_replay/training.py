@@ -63,9 +63,11 @@ def make_runner(
     init_checkpoint_dir=weights and store_directory.absolute(weights),
   )
   games.check_game(replay_data_dir, games.configured_game())
+  needed = initial_weights.needed(weights, given.base_dir)
+  if needed:
+    initial_weights.check_game(needed, games.configured_game())
   create = create_agent or functools.partial(
-    run_experiment.create_offline_agent,
-    init_checkpoint_dir=initial_weights.needed(weights, given.base_dir),
+    run_experiment.create_offline_agent, init_checkpoint_dir=needed
   )
   return run_experiment.FixedReplayRunner(
     given.base_dir,

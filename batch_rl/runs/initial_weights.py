@@ -20,7 +20,7 @@ _COMPARED = (
   *('network', 'head', 'dueling', 'stack_size', 'observation_shape'),
   *('sigma', 'kappa'),
 )
-_HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'ImplicitQuantiles'
+_HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'Quantiles', 'ImplicitQuantiles'
 
 
 def needed(directory: str | None, base_dir: str) -> str | None:
@@ -43,6 +43,26 @@ def needed(directory: str | None, base_dir: str) -> str | None:
   return directory
 
 
+def check_game(directory: str, game: str | None) -> dict[str, Any]:
+  """Checks that the run of weights has the game of another one.
+
+  Args:
+    directory: Directory of the weights' run. One without a record is not checked.
+    game: Game of the other run; None if it is not of Atari or MinAtar.
+
+  Returns:
+    The record of the weights' run; {} if it has none.
+
+  Raises:
+    ValueError: If the games differ.
+  """
+  record = run_record.read(_run_directory(directory)) or {}
+  games.check_game_of_run(
+    directory, record, game and games.canonical_name(game)
+  )
+  return record
+
+
 def check_run(
   directory: str, record: Mapping[str, Any], game: str | None, agent_class: type
 ) -> None:
@@ -61,10 +81,7 @@ def check_run(
     ValueError: If the runs have different games, agents, or values of a setting such
       as gamma.
   """
-  theirs = run_record.read(_run_directory(directory)) or {}
-  games.check_game_of_run(
-    directory, theirs, game and games.canonical_name(game)
-  )
+  theirs = check_game(directory, game)
   trained, agent = theirs.get('agent'), record['agent']
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:

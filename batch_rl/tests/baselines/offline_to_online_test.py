@@ -112,13 +112,25 @@ def test_mistakes_are_one_line(
 
 def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   heads = shutil.copytree(trained / 'offline', tmp_path / 'heads')
-  record = json.loads((heads / 'run.json').read_text())
-  (heads / 'run.json').write_text(
-    json.dumps(record | {'agent': 'multi_head_dqn'})
-  )
+  path = heads / 'run.json'
+  record = json.loads(path.read_text())
+  path.write_text(json.dumps(record | {'agent': 'multi_head_dqn'}))
   printed = refusal(run, tmp_path / 'base', heads, agent='rem')
   assert 'is a run of multi_head_dqn' in printed
   assert 'multi_network_rem.gin' in printed
+  record['gin_config'] += (
+    '\nFixedReplayDQNAgent.head = @Quantiles()\nQuantiles.kappa = 0.5'
+  )
+  path.write_text(json.dumps(record))
+  head = 'AnyAgent.head = @Quantiles()', 'Quantiles.kappa = 0.75'
+  printed = refusal(run, tmp_path / 'base', heads, *head)
+  assert 'has kappa = 0.5, this one 0.75' in printed
+  record['environment']['game'] = 'MinAtar-Asterix'
+  path.write_text(json.dumps(record))
+  dirs = dict(replay_dir=str(trained / 'data'), init_checkpoint_dir=str(heads))
+  dirs['base_dir'] = str(tmp_path / 'base')
+  printed = refusal(runs_test.run, offline, 'dqn_adam', GAME, **dirs)
+  assert 'is a run of MinAtar-Asterix, but the game is' in printed
   printed = refusal(run, tmp_path / 'base', tmp_path / 'none')
   assert 'No TensorFlow checkpoint' in printed
   weights = trained / 'offline/checkpoints/ckpt-0'  # without a record
