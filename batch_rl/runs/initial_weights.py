@@ -57,9 +57,14 @@ def check_game(directory: str, game: str | None) -> dict[str, Any]:
     ValueError: If the games differ.
   """
   record = run_record.read(_run_directory(directory)) or {}
-  games.check_game_of_run(
-    directory, record, game and games.canonical_name(game)
-  )
+  try:
+    games.check_game_of_run(
+      directory, record, game and games.canonical_name(game)
+    )
+  except ValueError as error:
+    raise ValueError(
+      f'{error} To transfer weights, copy its folder checkpoints/ elsewhere.'
+    ) from error
   return record
 
 
