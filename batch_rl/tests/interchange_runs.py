@@ -8,6 +8,7 @@ import numpy as np
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.dataset.store import store
+from batch_rl.tests import shards
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 # Lengths of the episodes of a typical run.
@@ -22,7 +23,7 @@ def sample_rows(count):
   name = shard_files.file_name('observation', 0)
   chunks = shard_reader.iterate_rows(f'{logs}/{name}', count + 3)
   frames = np.concatenate([chunk.copy() for _, chunk in chunks])
-  others = shard_reader.read_shard(logs, 0, ('action', 'reward'))
+  others = shards.read_shard(logs, 0, ('action', 'reward'))
   rows = slice(3, count + 3)  # without the padding
   return frames[rows], others['action'][rows], others['reward'][rows]
 

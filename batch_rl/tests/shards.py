@@ -77,6 +77,13 @@ def write_images(directory):
       log.add(frame, step % 6, step % 3 - 1.0, step % 15 == 14)
 
 
+def read_shard(directory, suffix, names=shard_files.FILES):
+  """Returns columns and counters of a shard, the columns in ring order."""
+  shard_reader.read_headers(str(directory), suffix)  # Checks the lengths.
+  paths = {name: shard_files.path(directory, name, suffix) for name in names}
+  return {name: shard_reader.read_array(path) for name, path in paths.items()}
+
+
 def read_columns(directory):
   """Returns all rows on disk in time order, `{column: (n, ...)}`.
 
@@ -85,7 +92,7 @@ def read_columns(directory):
   """
   parts = []
   for suffix in shard_files.list_suffixes(str(directory)):
-    loaded = shard_reader.read_shard(str(directory), suffix)
+    loaded = read_shard(directory, suffix)
     capacity = len(loaded['terminal'])
     last = [capacity - 1] if suffix else []
     parts.append((loaded, [*last, *range(loaded['add_count'] % capacity)]))

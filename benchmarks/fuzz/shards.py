@@ -10,8 +10,9 @@ import numpy as np
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.sampling import sampler
-from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import store
+from batch_rl.tests import shards
 from benchmarks.fuzz import mutations, outcomes
 
 _SAMPLE = os.path.join('data', 'Pong', '1', shard_files.REPLAY_LOGS)
@@ -30,7 +31,7 @@ def write_run(directory: str, first: int = 0) -> None:
     directory: Directory of the shards.
     first: First row of the sample to use.
   """
-  sample = shard_reader.read_shard(_SAMPLE, 0, shard_files.COLUMNS)
+  sample = shards.read_shard(_SAMPLE, 0, shard_files.COLUMNS)
   rows = {
     name: column[first + 100 : first + 100 + _ROWS]
     for name, column in sample.items()
@@ -126,7 +127,7 @@ def read_shards(data_dir: str) -> dict[str, Any]:
   """Returns all arrays of a run, as the reader of shards returns them."""
   found: dict[str, Any] = {}
   for suffix in shard_files.list_suffixes(data_dir):
-    shard = shard_reader.read_shard(data_dir, suffix)
+    shard = shards.read_shard(data_dir, suffix)
     found |= {f'{name} {suffix}': array for name, array in shard.items()}
   return found
 

@@ -122,15 +122,11 @@ class ReplayLog:
     )
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
-    self._shape, self._dtype = shape, dtype
     row_bytes = math.prod(shape) * dtype.itemsize
     self._block_rows = min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
-    self._dtypes = {
-      'observation': (dtype, shape),
-      'action': (np.dtype(np.int32), ()),
-      'reward': (np.dtype(np.float32), ()),
-      'terminal': (np.dtype(np.uint8), ()),
-    }
+    self._dtypes = {'observation': (dtype, shape)}
+    for name, kind in shard_reader.DTYPES.items():
+      self._dtypes[name] = np.dtype(kind), ()
     self.rows = 0
     self._block: list[shard_writer.Row] = []  # The last rows, not yet written.
     self.at_episode_start = True
@@ -192,8 +188,9 @@ class ReplayLog:
         another log. The transition is not logged then.
       OSError: If the shards cannot be written.
     """
+    dtype, shape = self._dtypes['observation']
     observation = transition_checks.check_value(
-      'observation', observation, self._shape, self._dtype
+      'observation', observation, shape, dtype
     )
     action = transition_checks.check_action(action)
     reward = transition_checks.check_reward(reward)
@@ -203,7 +200,7 @@ class ReplayLog:
     if self._writer is None:
       self._begin()
     if self.at_episode_start and padded:
-      zeros = np.zeros(self._shape, self._dtype)
+      zeros = np.zeros(shape, dtype)
       self._block += [(zeros, 0, 0, 0)] * (self._stack_size - 1)
       self.rows += self._stack_size - 1
     self._block.append((observation.copy(), action, reward, ended))

@@ -42,9 +42,9 @@ def suffix_of(name: str) -> int | None:
   return int(match['suffix']) if match else None
 
 
-def column_of(name: str) -> str:
-  """Returns the column or counter in a shard's file name; '' for other files."""
-  match = _FILE_PATTERN.fullmatch(name)
+def column_of(path: str) -> str:
+  """Returns the column or counter in the path of a shard's file; '' for others."""
+  match = _FILE_PATTERN.fullmatch(os.path.basename(path))
   return match['name'].removeprefix('$store$_') if match else ''
 
 

@@ -21,7 +21,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ from isal import igzip  # Several times as fast as gzip.
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files
 
-# Column dtypes of the format; observations may have any dtype.
-_DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
+# Dtypes of the small columns, one value a row; observations may have any dtype.
+DTYPES = {'action': np.int32, 'reward': np.float32, 'terminal': np.uint8}
 _COUNTERS = ('add_count', 'invalid_range')
 # Python 2 wrote integers with an L. Nested repetition would take forever to refuse some
 # damaged headers.
@@ -57,37 +57,6 @@ class ReadError(OSError):
   """A file that cannot be read at the moment, and may be intact."""
 
 
-def read_shard(
-  data_dir: str,
-  suffix: int,
-  names: Sequence[str] = shard_files.FILES,
-  digests: Mapping[str, Any] | None = None,
-) -> dict[str, np.ndarray]:
-  """Reads files of a shard into memory, without a second copy of any array.
-
-  Args:
-    data_dir: Directory of the shards.
-    suffix: Shard number.
-    names: Columns and counters to read.
-    digests: `hashlib` object of each file, to update with its bytes.
-
-  Returns:
-    Arrays in ring order: `observation` (capacity, ...), the other columns
-    (capacity,), and counters.
-
-  Raises:
-    ValueError: If a file is missing, damaged or a pickle, or has a dtype or
-      length that the format does not allow.
-    ReadError: If a file cannot be read at the moment.
-  """
-  arrays = {}
-  for name in names:
-    path = shard_files.path(data_dir, name, suffix)
-    arrays[name] = read_array(path, digests and digests[name])
-  _check_rows(data_dir, suffix, arrays)
-  return arrays
-
-
 def read_headers(data_dir: str, suffix: int) -> dict[str, 'Header']:
   """Reads the headers of a shard's columns.
 
@@ -99,21 +68,13 @@ def read_headers(data_dir: str, suffix: int) -> dict[str, 'Header']:
     name: read_header(shard_files.path(data_dir, name, suffix))
     for name in shard_files.COLUMNS
   }
-  _check_rows(data_dir, suffix, headers)
-  return headers
-
-
-def _check_rows(data_dir: str, suffix: int, columns: Mapping[str, Any]) -> None:
-  rows = {
-    name: column.shape[0]
-    for name, column in columns.items()
-    if name in shard_files.COLUMNS
-  }
+  rows = {name: header.rows for name, header in headers.items()}
   if len(set(rows.values())) > 1:
     raise ValueError(
       f'Shard {suffix} in {data_dir} has columns of different numbers of rows: '
       f'{", ".join(f"{name} {count}" for name, count in rows.items())}.'
     )
+  return headers
 
 
 def read_add_count(data_dir: str, suffix: int) -> int:
@@ -140,13 +101,12 @@ def read_array(path: str, digest: Any = None) -> np.ndarray:
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
     ReadError: If the file cannot be read at the moment.
   """
-  with _open(path, digest) as raw, _one_line_errors(path):
-    header, chunks = _read_chunks(raw, path, os.path.getsize(path))
+  with _open(path, digest) as (header, chunks):
     out = np.empty((header.rows, *header.shape[1:]), header.dtype)
     for start, chunk in chunks:
       out[start : start + len(chunk)] = chunk
     out = out.reshape(header.shape)
-    if _name_of(path) == 'add_count' and out < 0:
+    if shard_files.column_of(path) == 'add_count' and out < 0:
       raise ValueError(f'it holds {out}, expected a count of rows')
     return out
 
@@ -158,8 +118,8 @@ def read_header(path: str) -> 'Header':
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
     ReadError: If the file cannot be read at the moment.
   """
-  with _open(path) as raw, _one_line_errors(path):
-    return _read_chunks(raw, path, os.path.getsize(path))[0]
+  with _open(path) as (header, _):
+    return header
 
 
 def iterate_rows(
@@ -180,9 +140,7 @@ def iterate_rows(
     ValueError: If the file is missing, damaged, a pickle, or beyond the limits.
     ReadError: If the file cannot be read at the moment.
   """
-  with _open(path, digest) as raw, _one_line_errors(path):
-    size = os.path.getsize(path) if rows is None else None
-    _, chunks = _read_chunks(raw, path, size, rows)
+  with _open(path, digest, rows) as (_, chunks):
     yield from chunks
 
 
@@ -243,10 +201,6 @@ def _parse_header(stream: Any) -> Header:
   return header
 
 
-def _name_of(path: str) -> str:
-  return shard_files.column_of(os.path.basename(path))
-
-
 def _check_header(name: str, header: Header) -> None:
   """Compares the header of a column or a counter with the format."""
   shape, dtype = header.shape, header.dtype
@@ -254,8 +208,8 @@ def _check_header(name: str, header: Header) -> None:
     raise ValueError(
       f'its header claims {header.nbytes:,} B, far more than its counters take'
     )
-  if name in _DTYPES and (dtype != _DTYPES[name] or len(shape) != 1):
-    expected = f'{np.dtype(_DTYPES[name])} (rows,)'
+  if name in DTYPES and (dtype != DTYPES[name] or len(shape) != 1):
+    expected = f'{np.dtype(DTYPES[name])} (rows,)'
   elif name == 'observation' and not shape:
     expected = f'{dtype} (rows, ...)'
   elif name == 'add_count' and (shape or dtype.kind not in 'iu'):
@@ -267,63 +221,58 @@ def _check_header(name: str, header: Header) -> None:
   raise ValueError(f'it holds {dtype} {shape}, expected {expected}')
 
 
-def _read_chunks(
-  raw: Any, path: str, size: int | None, stop: int | None = None
-) -> tuple[Header, Iterator[tuple[int, np.ndarray]]]:
-  """Returns the header of a gzipped `.npy` and an iterator of its chunks.
+@contextlib.contextmanager
+def _open(
+  path: str, digest: Any = None, stop: int | None = None
+) -> Iterator[tuple[Header, Iterator[tuple[int, np.ndarray]]]]:
+  """Opens a gzipped `.npy`; yields its header and an iterator of its chunks.
+
+  Any error is one line that names the file; a lack of memory passes.
 
   Args:
-    raw: Binary stream of the file.
     path: Path of the file, whose name may be that of a column or a counter.
-    size: Size of the file in bytes; None if it still grows.
-    stop: Number of rows to read; None for all.
+    digest: `hashlib` object to update with the file's bytes, if any.
+    stop: Number of rows to read from a file that may still grow; None for all.
   """
-  stream = igzip.GzipFile(fileobj=raw, mode='rb')
-  header = _parse_header(stream)
-  _check_header(_name_of(path), header)
-  if size is not None and header.nbytes > _MAX_EXPANSION * size:
-    raise ValueError(
-      f'its header claims {header.nbytes:,} B, more than its {size:,} B can hold'
-    )
-
-  def chunks():
-    row_bytes = header.row_bytes
-    total = header.rows if stop is None else min(stop, header.rows)
-    step = max(1, _CHUNK_BYTES // max(row_bytes, 1))
-    for start in range(0, total, step):
-      count = min(step, total - start)
-      data = stream.read(count * row_bytes)
-      if len(data) != count * row_bytes:
-        raise EOFError(f'it ends before row {start + count} of {total}')
-      chunk = np.frombuffer(data, header.dtype)
-      yield start, chunk.reshape(count, *header.shape[1:])
-    # gzip verifies the checksum at the end of the file.
-    if stop is None and stream.read(1):
-      raise ValueError('it is longer than its header says')
-
-  return header, chunks()
-
-
-@contextlib.contextmanager
-def _one_line_errors(path: str) -> Iterator[None]:
-  """Turns any error of a file into one line that names it; a lack of memory passes."""
   try:
-    yield
+    with open(path, 'rb') as file:
+      raw = file if digest is None else files.HashedFile(file, digest)
+      stream = igzip.GzipFile(fileobj=raw, mode='rb')
+      header = _parse_header(stream)
+      _check_header(shard_files.column_of(path), header)
+      size = os.path.getsize(path)
+      if stop is None and header.nbytes > _MAX_EXPANSION * size:
+        raise ValueError(
+          f'its header claims {header.nbytes:,} B, more than its {size:,} B can '
+          'hold'
+        )
+      yield header, _read_chunks(stream, header, stop)
   except MemoryError:
     raise
   except Exception as error:
     # A file that is not gzip raises an OSError without a number.
     if isinstance(error, OSError) and error.errno is not None:
-      raise ReadError(f'{path} cannot be read: {error.strerror}.') from error
+      kind = ValueError if error.errno == errno.ENOENT else ReadError
+      raise kind(f'{path} cannot be read: {error.strerror}.') from error
     # A damaged file can raise zlib.error, EOFError, UnicodeDecodeError and others.
     reason = ' '.join(str(error).split()) or type(error).__name__
     raise ValueError(f'{path} is damaged: {reason}.') from error
 
 
-def _open(path: str, digest: Any = None) -> Any:
-  try:
-    file = open(path, 'rb')
-  except OSError as error:
-    kind = ValueError if error.errno == errno.ENOENT else ReadError
-    raise kind(f'{path} cannot be read: {error.strerror}.') from error
-  return file if digest is None else files.HashedFile(file, digest)
+def _read_chunks(
+  stream: Any, header: Header, stop: int | None
+) -> Iterator[tuple[int, np.ndarray]]:
+  """Yields `(first_row, chunk)` of the rows behind a header; see `_open`."""
+  row_bytes = header.row_bytes
+  total = header.rows if stop is None else min(stop, header.rows)
+  step = max(1, _CHUNK_BYTES // max(row_bytes, 1))
+  for start in range(0, total, step):
+    count = min(step, total - start)
+    data = stream.read(count * row_bytes)
+    if len(data) != count * row_bytes:
+      raise EOFError(f'it ends before row {start + count} of {total}')
+    chunk = np.frombuffer(data, header.dtype)
+    yield start, chunk.reshape(count, *header.shape[1:])
+  # gzip verifies the checksum at the end of the file.
+  if stop is None and stream.read(1):
+    raise ValueError('it is longer than its header says')

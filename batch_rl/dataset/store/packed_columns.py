@@ -11,7 +11,7 @@ import numpy as np
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.utils import files
 
-NAMES = ('action', 'reward', 'terminal')
+NAMES = tuple(shard_reader.DTYPES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,16 +101,14 @@ def read(data_dir: str, suffix: int) -> Columns:
   Raises:
     ValueError: If a file is missing, damaged, or not of the format.
   """
-  names = (*NAMES, 'add_count', 'invalid_range')
-  paths = {name: shard_files.path(data_dir, name, suffix) for name in names}
-  digests = {name: hashlib.sha256() for name in names}
   frames = shard_reader.read_headers(data_dir, suffix)['observation']
-  sources: dict[str, dict[str, Any]] = {
-    os.path.basename(path): {**files.stat(path)} for path in paths.values()
-  }
-  arrays = shard_reader.read_shard(data_dir, suffix, names, digests)
-  for name, path in paths.items():
-    sources[os.path.basename(path)]['sha256'] = digests[name].hexdigest()
+  arrays: dict[str, np.ndarray] = {}
+  sources: dict[str, dict[str, Any]] = {}
+  for name in (*NAMES, 'add_count', 'invalid_range'):
+    path, digest = shard_files.path(data_dir, name, suffix), hashlib.sha256()
+    stat = files.stat(path)
+    arrays[name] = shard_reader.read_array(path, digest)
+    sources[os.path.basename(path)] = {**stat, 'sha256': digest.hexdigest()}
   columns = Columns(
     suffix,
     len(arrays['terminal']),
@@ -135,7 +133,7 @@ def compacted(columns: Columns) -> Columns:
     terminal=columns.terminal[keep] != 0,
   )
   content = hashlib.sha256()
-  for name, dtype in zip(NAMES, ('<i4', '<f4', '<u1'), strict=True):
+  for name, dtype in shard_reader.DTYPES.items():
     column = np.ascontiguousarray(getattr(columns, name), dtype)
     content.update(column.tobytes())
   return dataclasses.replace(columns, digest=content.hexdigest())

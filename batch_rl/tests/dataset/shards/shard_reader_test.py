@@ -81,7 +81,7 @@ def test_wrong_dtype_and_length_are_refused(tmp_path):
     with gzip.open(path, 'wb') as file:
       np.save(file, array)
     with pytest.raises(ValueError, match=message):
-      shard_reader.read_shard(str(tmp_path), 0)
+      shard_reader.read_headers(str(tmp_path), 0)
 
 
 @settings(max_examples=50)

@@ -40,7 +40,7 @@ def test_shards_equal_dumps_of_dopamine_memory(
   for episode in shards.make_episodes(lengths):
     shards.add_rows(memory, episode)
   for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
-    loaded = shard_reader.read_shard(str(ours), suffix)
+    loaded = shards.read_shard(ours, suffix)
     assert loaded['add_count'] == add_count == (suffix + 1) * capacity - 1
     # Shard 0's last row was never written, so the memory there is arbitrary.
     rows = capacity if suffix else capacity - 1

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset import store
-from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
+from batch_rl.dataset.shards import replay_log, shard_files
 from batch_rl.dataset.store import packed_columns
 from batch_rl.tests import known_runs, ring_logs, shards
 from batch_rl.tests.dataset.store import stores
@@ -36,7 +36,7 @@ def test_each_row_has_its_place_in_a_ring(
   found = []
   for i, suffix in enumerate(present):
     assert opened.capacity(suffix) == used
-    files = shard_reader.read_shard(run.directory, suffix)
+    files = shards.read_shard(run.directory, suffix)
     ring = np.arange(capacity)
     rows = opened.rows_of(np.full(capacity, suffix), ring)
     in_use = rows >= 0
