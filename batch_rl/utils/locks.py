@@ -41,10 +41,21 @@ def try_lock(path: str) -> Any:
 def acquire(path: str, directory: str) -> Any:
   """Acquires a lock to write to a directory; see `try_lock`.
 
+  Args:
+    path: Lock file, whose folder is created if missing.
+    directory: Directory to write, for the message.
+
   Raises:
-    ValueError: If another process holds it.
+    ValueError: If another process holds it, or the folder cannot be written.
   """
-  lock = try_lock(path)
+  folder = os.path.dirname(path)
+  try:
+    os.makedirs(folder, exist_ok=True)
+    lock = try_lock(path)
+  except OSError as error:
+    raise ValueError(
+      f'{folder} cannot be written: {error.strerror}; choose another directory.'
+    ) from error
   if lock is None:
     raise ValueError(f'{directory} is being written by {lock_holder(path)}.')
   return lock

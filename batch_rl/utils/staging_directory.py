@@ -23,7 +23,7 @@ class StagingDirectory:
 
   Raises:
     ValueError: If the destination is remote or not empty, or the staging folder
-      cannot be created, has other content, or is used by another process.
+      cannot be written, has other content, or is used by another process.
   """
 
   def __init__(
@@ -39,13 +39,7 @@ class StagingDirectory:
         f'{self.path} is needed to create {destination}, but holds something '
         'else; move it away.'
       )
-    try:
-      os.makedirs(self.path, exist_ok=True)
-      self._lock = locks.acquire(lock, destination)
-    except OSError as error:
-      raise ValueError(
-        f'{self.path} cannot be created: {error.strerror}.'
-      ) from error
+    self._lock = locks.acquire(lock, destination)
     self._temporary: list[str] = []
 
   def __enter__(self):

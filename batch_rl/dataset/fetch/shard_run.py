@@ -107,7 +107,6 @@ class ShardRun(fetched_run.FetchedRun):
 
   def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
-    os.makedirs(self.partial(''), exist_ok=True)
     lock = locks.acquire(self.partial(_LOCK), self._data_dir)
     stack.enter_context(lock)
     stack.callback(self._remove_empty)

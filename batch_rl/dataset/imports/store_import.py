@@ -25,7 +25,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import files, machine
+from batch_rl.utils import files, locks, machine
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -96,17 +96,7 @@ class StoreImport:
     self._read()
 
   def __enter__(self) -> 'StoreImport':
-    try:
-      self._lock = self._store.try_lock()
-    except OSError as error:
-      raise ValueError(
-        f'{self.directory} cannot be written: {error.strerror}; choose another '
-        'directory.'
-      ) from error
-    if self._lock is None:
-      raise ValueError(
-        f'{self.directory} is being written by {self._store.lock_holder}.'
-      )
+    self._lock = locks.acquire(self._store.lock_path, self.directory)
     try:
       self._store.read()
       self._read()

@@ -18,7 +18,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import machine
+from batch_rl.utils import locks, machine
 
 # Frames that the dictionary is trained on; more than 8 x 1,000 of Atari.
 _DICTIONARY_BYTES = 1 << 26
@@ -267,7 +267,7 @@ class PackedRun(frame_blocks.RunFrames):
           60,
           len(missing),
           self.data_dir,
-          directory.lock_holder,
+          locks.lock_holder(directory.lock_path),
         )
         directory.read()
         self._collect(directory, missing)

@@ -256,12 +256,12 @@ class StoreDirectory:
       OSError: If the directory cannot be written.
     """
     os.makedirs(self.path, exist_ok=True)
-    return locks.try_lock(os.path.join(self.path, _LOCK))
+    return locks.try_lock(self.lock_path)
 
   @property
-  def lock_holder(self) -> str:
-    """Process that holds the lock, for messages."""
-    return locks.lock_holder(os.path.join(self.path, _LOCK))
+  def lock_path(self) -> str:
+    """Path of the lock file."""
+    return os.path.join(self.path, _LOCK)
 
   def begin(
     self,

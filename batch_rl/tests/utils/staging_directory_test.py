@@ -78,7 +78,7 @@ def test_destinations_that_are_refused(tmp_path):
     (str(tmp_path / 'file'), 'exists already'),
     (str(tmp_path / 'full'), 'exists already'),
     (str(tmp_path / 'link'), 'exists already'),
-    (str(tmp_path / 'file/out'), 'cannot be created'),
+    (str(tmp_path / 'file/out'), 'cannot be written'),
   ):
     with pytest.raises(ValueError, match=message):
       StagingDirectory(destination)

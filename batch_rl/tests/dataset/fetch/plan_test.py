@@ -110,6 +110,8 @@ def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
   assert contents(data_dir) == {FRAMES: b'mine'}
   shutil.copytree(original / RUN, data_dir, dirs_exist_ok=True)
   assert 'not fetched or imported' in run.error(server.url)
+  err = run.error(server.url, f'--data_dir={data_dir / FRAMES}')
+  assert 'cannot be written' in err and 'choose another directory' in err
 
 
 def test_malformed_manifest_is_tolerated(root, server, run, data_dir, caplog):
