@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import time
+from typing import Any
 
 
 def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
@@ -25,6 +26,18 @@ def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
   text = pathlib.Path(f'/proc/{process}/{file}').read_text(encoding='ascii')
   fields = dict(line.split(':', 1) for line in text.split('\n') if ':' in line)
   return int(fields[kind].split()[0]) << 10
+
+
+def packed_bytes(opened: Any) -> int:
+  """Returns the size of a store's packed frames and columns, in bytes."""
+  import numpy as np
+
+  tables = opened.frame_tables
+  # Offsets begin at 0 in each shard; its last one is the size of its frames.
+  sizes = tables.offsets[np.append(tables.offsets[1:] == 0, True)]
+  columns = (opened.action, opened.reward, opened.ends)
+  arrays = (tables.offsets, tables.running_crc32, *columns)
+  return int(sizes.sum()) + sum(array.nbytes for array in arrays)
 
 
 def load(data_dir: str, suffix: str) -> dict:
@@ -45,7 +58,7 @@ def load(data_dir: str, suffix: str) -> dict:
     'cpu': cpu,
     'resident': memory() - before,
     'peak': memory('VmHWM') - before,
-    'nbytes': loaded.nbytes,
+    'nbytes': packed_bytes(loaded),
   }
 
 
@@ -74,7 +87,7 @@ def sequences(directory: str, length: str) -> dict:
     'rows': run.store.rows,
     'opened': opened,
     'seconds': seconds,
-    'nbytes': run.store.nbytes,
+    'nbytes': packed_bytes(run.store),
     'anonymous': memory('Anonymous') - before,
   }
 

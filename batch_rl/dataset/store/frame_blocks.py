@@ -170,15 +170,6 @@ class RunFrames(run_rows.RunRows):
     packed = np.flatnonzero(self.frame_tables.addresses)
     return [self.suffixes[i] for i in packed]
 
-  @property
-  def nbytes(self) -> int:
-    """Size of packed frames and columns, in memory or mapped, in bytes."""
-    tables = self.frame_tables
-    columns = (self.action, self.reward, self.ends)
-    arrays = (tables.offsets, tables.running_crc32, *columns)
-    blocks = sum(len(packed.blocks) for packed in self._packed if packed)
-    return blocks + sum(array.nbytes for array in arrays)
-
   def file_hashes(self) -> dict[str, str]:
     """Returns the hash of each file of the packed shards, by file name.
 

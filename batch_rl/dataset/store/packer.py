@@ -166,14 +166,11 @@ class PackedRun(frame_blocks.RunFrames):
     """Packs these shards next."""
     self._preferred = list(suffixes)
 
-  def wait(
-    self, suffixes: Iterable[int] | None = None, count: int | None = None
-  ) -> None:
+  def wait(self, suffixes: Iterable[int] | None = None) -> None:
     """Waits until shards are packed.
 
     Args:
       suffixes: Numbers of the shards; None for all.
-      count: Number of these shards to wait for; None for all.
 
     Raises:
       ValueError: If a shard cannot be packed, or packing was not started or was
@@ -183,12 +180,8 @@ class PackedRun(frame_blocks.RunFrames):
       raise ValueError(f'The store of {self.data_dir} was not started.')
     shards = set(self.suffixes if suffixes is None else suffixes)
     with self._changed:
-      while True:
-        # With skip_damaged, no caller waits for a shard known to be damaged.
-        wanted = shards - self.damaged
-        packed = len(wanted.intersection(self.packed))
-        if packed >= min(count or len(wanted), len(wanted)):
-          return
+      # With skip_damaged, no caller waits for a shard known to be damaged.
+      while shards - self.damaged - {*self.packed}:
         self.raise_packing_error()
         if self._stopped:
           raise ValueError(f'The store of {self.data_dir} was closed.')

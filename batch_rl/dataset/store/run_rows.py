@@ -209,10 +209,6 @@ class RunRows:
     capacity = self._columns[self._index[suffix]].capacity
     return capacity if self._max_rows is None else min(capacity, self._max_rows)
 
-  def ring_sizes(self) -> list[int]:
-    """Returns the capacities of all shards' rings, regardless of `max_rows`."""
-    return [columns.capacity for columns in self._columns]
-
   def add_count(self, suffix: int) -> int:
     """Returns the number of rows added before a dump, limited by `max_rows`."""
     i = self._index[suffix]

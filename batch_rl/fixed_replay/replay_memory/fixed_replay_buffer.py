@@ -319,7 +319,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       skip_damaged=self._skip_damaged,
       pack=False,
     )
-    rows = max(store.ring_sizes())
+    rows = max(placement.capacity for placement in store.placements)
     if not store.has_whole_episodes and capacity < rows:
       logging.warning(
         'Only the first %d of %d rows of each shard in %s are used; raise '

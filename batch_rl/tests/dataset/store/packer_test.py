@@ -19,15 +19,13 @@ def test_preferred_shards_are_packed_first(tmp_path, gate):
   assert opened.packed == [] and opened.rows == len(rows)
   assert not opened.frames(np.arange(opened.rows)).any()
   gate.release()
-  opened.wait(count=1)
+  opened.wait([2])
   assert opened.packed == [2]
   opened.prefer([4])
-  gate.release()
-  opened.wait(count=2)
-  if opened.packed != [2, 4]:  # Another shard was at the gate already.
-    gate.release()
-    opened.wait(count=3)
-  assert 4 in opened.packed and len(opened.packed) <= 3
+  gate.release(2)  # Another shard is at the gate already.
+  while len(opened.packed) < 3:
+    time.sleep(0.01)
+  assert 4 in opened.packed
   frames = opened.frames(np.arange(opened.rows))[:, 0, 0]
   present = [i for i, row in enumerate(rows) if frames[i] == row.frame != 0]
   assert len(present) > 80

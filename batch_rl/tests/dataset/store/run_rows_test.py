@@ -29,7 +29,7 @@ def test_each_row_has_its_place_in_a_ring(
   run = known_runs.write_run(tmp_path_factory.mktemp('run'), lengths, capacity)
   present = sorted(known_runs.remove_shards(run, data))
   opened = store.Store(run.directory, max_rows=limit, pack=False)
-  assert opened.ring_sizes() == [capacity] * len(present)
+  assert [p.capacity for p in opened.placements] == [capacity] * len(present)
   used = min(limit or capacity, capacity)
   limited = used < capacity
   whole = run.rows_of(set(present))

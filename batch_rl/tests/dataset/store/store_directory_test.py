@@ -165,12 +165,12 @@ def test_two_conversions_at_once(tmp_path, gate, caplog):
   rows = shards.write_run(logs, [30] * 6, capacity=50)
   first = store.Store(str(logs), directory=str(directory))
   gate.release()
-  first.wait(count=1)
+  first.wait([0])
   with concurrent.futures.ThreadPoolExecutor(1) as thread:
     converted = thread.submit(store.convert, str(logs), str(directory))
     second = store.Store(str(logs), directory=str(directory))
     gate.release()
-    second.wait(count=2)
+    second.wait([0, 1])
     gate.release(2)
     second.wait()
     assert f'are being packed by process {os.getpid()}' in caplog.text
