@@ -317,15 +317,10 @@ def usage(function: Callable[..., Trajectories]) -> str:
 
 def trajectories(store: store_lib.Store) -> Trajectories:
   """Returns the trajectories of a run: its rows, divided at ends and gaps."""
-  # First rows after a gap, and the first row of all.
-  follows = np.array([placement.follows for placement in store.placements])
-  after_gap = store.starts[:-1][~follows & (np.diff(store.starts) > 0)]
-  begin = np.unique(np.concatenate([after_gap, store.ends + 1])).astype(
-    np.int64
-  )
+  begin = np.union1d(store.breaks, store.ends + 1)
   begin = begin[begin < store.rows]
   stop = np.append(begin[1:], store.rows)
-  at_reset = ~np.isin(begin, after_gap)
+  at_reset = ~np.isin(begin, store.breaks)
   at_reset[:1] |= store.starts_at_reset
   # An exported or imported trajectory may lack its episode's beginning, and so the
   # padding. Frames are not read here, so steps whose action and reward are 0 count as

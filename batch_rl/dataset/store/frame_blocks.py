@@ -31,7 +31,7 @@ class Tables(NamedTuple):
     segment_stops: Row after each segment, int64 (2 * shards,).
     shift: Offset of each segment, int64 (2 * shards,). Row r is frame
       (r + shift) % BLOCK_ROWS of entry (r + shift) // BLOCK_ROWS.
-    breaks: First rows of the shards that do not follow the shard before, int64.
+    breaks: See `RunRows`.
     offsets: Offset of each block, unsigned (entries,).
     running_crc32: CRC-32 of the blocks before each block, uint32 (entries,).
     calls: Bytes of a frame; address and size of the dictionary; address of
@@ -93,13 +93,12 @@ class RunFrames(run_rows.RunRows):
     # Row r of segment j is at `r + shift[j]` if an entry counts as BLOCK_ROWS rows.
     middle = np.minimum(starts[:-1] + kept - first, starts[1:])
     at = self._first_entry[:-1] * packed_shard.BLOCK_ROWS
-    follows = np.array([placement.follows for placement in self.placements])
     self.frame_tables = Tables(
       addresses=np.zeros(len(columns), np.int64),
       segments=_alternate(starts[:-1], middle),
       segment_stops=_alternate(middle, starts[1:]),
       shift=_alternate(at + first - starts[:-1], at - middle),
-      breaks=starts[:-1][~follows],
+      breaks=self.breaks,
       offsets=np.zeros(entries, np.uint32),
       running_crc32=np.zeros(entries, np.uint32),
       calls=self._calls(),
@@ -198,7 +197,7 @@ class RunFrames(run_rows.RunRows):
       DataError: If the store is damaged.
     """
     wanted = rows[:, None] + np.arange(length)
-    stops = np.append(self.frame_tables.breaks, self.starts[-1])
+    stops = np.append(self.breaks, self.starts[-1])
     stop = stops[
       np.minimum(np.searchsorted(stops, rows, side='right'), len(stops) - 1)
     ]

@@ -31,6 +31,7 @@ class RunRows:
     problems: Gaps and repetitions, one line each.
     starts: First row of each shard, then the number of rows: int64 (shards + 1,).
     shard_rows: `(first, stop)` rows of each shard, by shard number.
+    breaks: First rows of the shards that do not follow the shard before, int64.
     action: Integer actions in time order, (rows,).
     reward: Rewards in time order, (rows,).
     ends: Last rows of episodes, ascending: int64 (episodes,).
@@ -79,6 +80,7 @@ class RunRows:
     self.rows_kept = np.array([c.rows for c in columns])
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
+    self.breaks = self.starts[:-1][[not p.follows for p in self.placements]]
     self.action, self.reward, terminal = (
       self._in_time_order([getattr(c, name) for c in columns])
       for name in packed_columns.NAMES

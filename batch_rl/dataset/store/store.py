@@ -83,7 +83,7 @@ class Store(packer.PackedRun):
     if self.logged_padding is not None:
       return self.logged_padding
     # The row after a gap may be within an episode.
-    starts = np.setdiff1d(self.ends + 1, self.frame_tables.breaks).tolist()
+    starts = np.setdiff1d(self.ends + 1, self.breaks).tolist()
     if self.starts_at_reset:
       starts.append(0)
     for row in starts:

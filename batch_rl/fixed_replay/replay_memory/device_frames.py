@@ -38,8 +38,7 @@ class FramePlaces:
   def __init__(self, sampler: sampler_lib.Sampler):
     store, rows = sampler.store, sampler.valid_rows()
     # Rows counted with a zero row before each gap: `row + gaps up to the row`.
-    follows = np.array([placement.follows for placement in store.placements])
-    after_gap = np.append(store.starts[:-1][~follows], store.rows)
+    after_gap = np.append(store.breaks, store.rows)
     self._after_gap = np.unique(after_gap[after_gap > 0])
     self._zeros = self._after_gap + np.arange(len(self._after_gap))
     in_use = np.zeros(store.rows + len(self._zeros) + 1, bool)
