@@ -50,13 +50,13 @@ def open(  # noqa: A001  (used as `dataset.open`)
     pack=False,
     progress=lambda rows: bar.update(rows),
   )
-  missing = set(store.suffixes) - set(store.packed)
+  total = store.rows_to_pack
   with progress_bars.bar(
-    total=sum(map(store.capacity, missing)),
+    total=total,
     desc=f'packing {directory}',
     unit='row',
     unit_scale=True,
-    disable=None if show_progress and missing else True,
+    disable=None if show_progress and total else True,
     delay=1,
   ) as bar:
     store.start()

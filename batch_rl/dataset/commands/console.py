@@ -123,9 +123,7 @@ class Progress(contextlib.ExitStack):
   _stage: str | None = None
   _update: Callable[[int], None]
 
-  def begin(
-    self, stage: str, total: int | None = None
-  ) -> Callable[[int], None]:
+  def begin(self, stage: str, total: int) -> Callable[[int], None]:
     """Shows the bar of a stage; returns its callback, which threads may call."""
     self.close()
     is_size = stage == 'B'

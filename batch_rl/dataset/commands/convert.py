@@ -5,7 +5,6 @@ import os
 from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
-from batch_rl.dataset.shards import shard_files, stitching
 from batch_rl.dataset.store import packed_shard, store
 
 
@@ -26,13 +25,8 @@ def _convert(arguments: argparse.Namespace) -> int:
   if run.is_store:
     raise ValueError(f'{arguments.directory} is already a store.')
   argument_types.check_outside(arguments.store, run.data_dir)
-  suffixes = shard_files.list_suffixes(run.data_dir)
-  placements, _ = stitching.place(run.data_dir, suffixes)
-  total = sum(placement.capacity for placement in placements)
   with console.Progress() as progress:
-    converted = store.convert(
-      run.data_dir, arguments.store, progress.begin('rows', total)
-    )
+    converted = store.convert(run.data_dir, arguments.store, progress)
   size = sum(
     os.path.getsize(path)
     for suffix in converted.suffixes

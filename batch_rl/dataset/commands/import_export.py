@@ -159,9 +159,7 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
     lines += [f'missing: {line}' for line in shards.left_out]
     print('\n'.join(lines), flush=True)
   with console.Progress() as progress:
-    notes = dopamine_import.import_store(
-      shards, directory, progress.begin('rows')
-    )
+    notes = dopamine_import.import_store(shards, directory, progress)
   document = {
     'source': shards.input_dir,
     'destination': directory,

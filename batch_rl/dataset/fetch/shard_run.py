@@ -173,7 +173,7 @@ class ShardRun(fetched_run.FetchedRun):
     shards = shard_files.missing_files(self._data_dir)
     complete = [suffix for suffix, missing in shards.items() if not missing]
     try:
-      return [], stitching.place(self._data_dir, complete)[1], None
+      return [], stitching.find_problems(self._data_dir, complete), None
     except ValueError as error:
       return [str(error)], [], None
 

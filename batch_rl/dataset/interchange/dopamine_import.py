@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import digests, manifests, shard_files
@@ -13,14 +12,14 @@ from batch_rl.utils import machine, staging_directory, threads
 def import_store(
   shards: shard_discovery.DiscoveredShards,
   directory: str,
-  progress: Callable[[int], None] = lambda rows: None,
+  progress: store.Progress = lambda stage, count, total: None,
 ) -> list[str]:
   """Packs shards into a store.
 
   Args:
     shards: Shards to import.
     directory: Directory of the store.
-    progress: Callback with the number of rows packed since the last call.
+    progress: See `store.convert`.
 
   Returns:
     Gaps and repetitions between the shards, one line each.

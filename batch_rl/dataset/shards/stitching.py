@@ -131,17 +131,12 @@ def find_missing(suffixes: Sequence[int]) -> list[str]:
   ]
 
 
-def place(
-  data_dir: str, suffixes: Sequence[int]
-) -> tuple[list[Placement], list[str]]:
-  """Reads the counters of shards and places the shards with `stitch`.
+def find_problems(data_dir: str, suffixes: Sequence[int]) -> list[str]:
+  """Returns one line for each gap or repetition, from the counters of shards.
 
   Args:
     data_dir: Directory of the shards.
     suffixes: Shard numbers, ascending.
-
-  Returns:
-    One placement for each shard, and one line for each gap or repetition.
 
   Raises:
     ValueError: If a file cannot be read, or the shards are not of one run.
@@ -152,8 +147,8 @@ def place(
     headers = shard_reader.read_headers(data_dir, suffix)
     capacities.append(headers['terminal'].rows)
   try:
-    placements, problems = stitch(suffixes, counts, capacities)
+    _, problems = stitch(suffixes, counts, capacities)
   except ValueError as error:
     raise ValueError(f'{data_dir}: {error}') from None
   problems = find_missing(suffixes) + problems
-  return placements, [f'{data_dir}: {problem}.' for problem in problems]
+  return [f'{data_dir}: {problem}.' for problem in problems]

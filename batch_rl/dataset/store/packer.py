@@ -226,6 +226,11 @@ class PackedRun(frame_blocks.RunFrames):
       with self._changed:
         self._changed.notify_all()
 
+  @property
+  def rows_to_pack(self) -> int:
+    """Number of rows in the rings of the shards that are not packed yet."""
+    return sum(map(self.capacity, self._missing()))
+
   def _missing(self) -> list[int]:
     packed = set(self.packed)
     return [suffix for suffix in self.suffixes if suffix not in packed]

@@ -17,6 +17,8 @@ from batch_rl.dataset.store.store_directory import list_shards
 
 __all__ = ['Store', 'convert', 'list_shards']
 
+Progress = Callable[[str, int, int], None]
+
 
 class Store(packer.PackedRun):
   """The rows of a run, with their frames compressed; see `PackedRun`."""
@@ -131,7 +133,7 @@ def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
 def convert(
   data_dir: str,
   directory: str,
-  progress: Callable[[int], None] = lambda rows: None,
+  progress: Progress = lambda stage, count, total: None,
   made_by: str | None = None,
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
@@ -143,7 +145,8 @@ def convert(
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
     directory: Directory of the store.
-    progress: Callback that receives the number of rows packed each time.
+    progress: Callback with 'rows', the number of rows packed since the last call, and
+      the number to pack.
     made_by: Command that makes the store; see `StoreDirectory.begin`.
 
   Returns:
@@ -160,8 +163,14 @@ def convert(
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
   made = Store(
-    data_dir, directory=directory, progress=progress, made_by=made_by
+    data_dir,
+    directory=directory,
+    pack=False,
+    progress=lambda rows: progress('rows', rows, total),
+    made_by=made_by,
   )
+  total = made.rows_to_pack
+  made.start()
   try:
     made.wait()
   finally:

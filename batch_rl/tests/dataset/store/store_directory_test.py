@@ -231,7 +231,11 @@ def test_a_conversion_continues_without_a_shard_removed_since(
     with pytest.raises(ValueError, match='shard 2 are damaged'):
       store.convert(str(logs), str(directory))
   ring_logs.remove_shard(logs, 2)
-  made = store.convert(str(logs), str(directory))
+  calls = []
+  made = store.convert(str(logs), str(directory), lambda *c: calls.append(c))
+  _, counts, totals = zip(*calls, strict=True)
+  # Shards 0 and 1 are packed already.
+  assert sum(counts) == totals[0] == 50 * (len(made.suffixes) - 2)
   assert store.list_shards(str(directory)) == made.suffixes
   opened = stores.open_store(directory)
   assert stores.rows_in(opened) == stores.rows_in(made)
