@@ -72,13 +72,7 @@ class OfflineRows:
     data_dir = run_directories.find_data(directory)
     cached = cache_dir and store_directory.in_cache(cache_dir, data_dir)
     self._store = store_lib.Store(data_dir, directory=cached, pack=False)
-    logged = self._store.frame_shape, self._store.frame_dtype
-    expected = tuple(observation_shape), np.dtype(observation_dtype)
-    if logged != expected:
-      raise ValueError(
-        f'offline_dir {directory} holds observations of shape {logged[0]} '
-        f'{logged[1]}, the agent expects {expected[0]} {expected[1]}.'
-      )
+    self._store.check_frames(observation_shape, observation_dtype)
     self._sampler = sampler_lib.Sampler(
       self._store,
       memory._stack_size,

@@ -93,6 +93,16 @@ class RunRows:
     self.terminals = np.setdiff1d(self.ends, self.truncations)
     self.logged_padding = manifests.padding(manifest)
 
+  def check_frames(self, shape: Sequence[int], dtype: Any) -> None:
+    """Raises a ValueError unless observations are those that an agent expects."""
+    logged = self.frame_shape, self.frame_dtype
+    expected = tuple(shape), np.dtype(dtype)
+    if logged != expected:
+      raise ValueError(
+        f'{self.data_dir} holds observations of shape {logged[0]} {logged[1]}, '
+        f'the agent expects {expected[0]} {expected[1]}.'
+      )
+
   def _check_same_frames(
     self, columns: Sequence[packed_columns.Columns]
   ) -> None:

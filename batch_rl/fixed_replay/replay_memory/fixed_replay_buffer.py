@@ -326,16 +326,9 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         'replay_capacity to use all.',
         *(capacity, rows, directory),
       )
-    logged = (store.frame_shape, store.frame_dtype)
-    expected = (
-      tuple(arguments['observation_shape']),
-      np.dtype(arguments['observation_dtype']),
+    store.check_frames(
+      arguments['observation_shape'], arguments['observation_dtype']
     )
-    if logged != expected:
-      raise ValueError(
-        f'{directory} holds observations of shape {logged[0]} {logged[1]}, '
-        f'the agent expects {expected[0]} {expected[1]}.'
-      )
     packed = self._packed = store_replay.StoreReplay(
       sampler_lib.Sampler(
         store,
