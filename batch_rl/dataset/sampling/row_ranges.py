@@ -3,7 +3,6 @@
 The index is small even for long runs, and sampling from it is exactly uniform.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,16 +12,6 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store as store_lib
 
 WEIGHTINGS = ('steps', 'trajectories', 'returns')
-
-
-def check_weighting(weighting: str, temperature: float) -> None:
-  """Raises a ValueError unless these are arguments of a sampler."""
-  if weighting not in WEIGHTINGS:
-    raise ValueError(
-      f'weighting={weighting!r} is not one of {", ".join(WEIGHTINGS)}.'
-    )
-  if not 0 < temperature < math.inf:
-    raise ValueError(f'temperature={temperature} is not a positive number.')
 
 
 def return_weights(

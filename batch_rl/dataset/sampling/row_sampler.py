@@ -4,6 +4,7 @@ Batch k is a function of (seed, k), whichever thread makes it.
 """
 
 import functools
+import math
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,7 @@ from batch_rl.dataset.sampling import (
   subsets,
 )
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.utils import choices
 
 
 def check_counts(least: int = 1, /, **numbers: Any) -> None:
@@ -67,7 +69,9 @@ class RowSampler:
     compiled: compiled_batches.CompiledBatches,
     **rules: Any,
   ):
-    row_ranges.check_weighting(weighting, temperature)
+    choices.choose('weighting', weighting, row_ranges.WEIGHTINGS)
+    if not 0 < temperature < math.inf:
+      raise ValueError(f'temperature={temperature} is not a positive number.')
     if not 0 <= gamma <= 1:
       raise ValueError(f'gamma={gamma} is not in [0, 1].')
     self.store = store
