@@ -158,7 +158,15 @@ def steps(at: Rows) -> np.ndarray:
 @_column(np.int64)
 def timestep(at: Rows) -> np.ndarray:
   """Agent steps since the first logged step of the trajectory."""
-  return at.rows - at.sampler.trajectories.steps_begin[at.trajectory]
+  chosen = at.sampler.trajectories
+  first = chosen.steps_begin[at.trajectory]
+  # After a gap, only packed frames tell whether a trajectory begins with padding.
+  late = np.flatnonzero(~chosen.at_reset[at.trajectory])
+  if len(late):
+    ranges = at.sampler._ranges
+    late = late[ranges.contain(at.rows[late])]
+    first[late] = ranges.first_step[ranges.of(at.rows[late])]
+  return at.rows - first
 
 
 @_column(np.float32)
