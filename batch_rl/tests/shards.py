@@ -95,23 +95,30 @@ def read_columns(directory):
     loaded = read_shard(directory, suffix)
     capacity = len(loaded['terminal'])
     last = [capacity - 1] if suffix else []
-    parts.append((loaded, [*last, *range(loaded['add_count'] % capacity)]))
+    rows = [*last, *range(loaded['add_count'] % capacity)]
+    parts.append({name: loaded[name][rows] for name in shard_files.COLUMNS})
+  return join(*parts)
+
+
+def join(*parts):
+  """Returns parts of a run, `{column: (n, ...)}`, end to end."""
   return {
-    name: np.concatenate([loaded[name][rows] for loaded, rows in parts])
+    name: np.concatenate([part[name] for part in parts])
     for name in shard_files.COLUMNS
   }
 
 
 def read_run(directory):
   """Returns all rows in time order, as `Row`."""
-  columns = read_columns(directory)
-  frames = columns.pop('observation')
+  return rows_of(*read_columns(directory).values())
+
+
+def rows_of(frames, *columns):
+  """Returns rows, given their frames of one value each and other columns, as `Row`."""
   assert (frames == frames[:, :1, :1]).all()
   return [
-    Row(int(frame), int(action), float(reward), int(terminal))
-    for frame, action, reward, terminal in zip(
-      frames[:, 0, 0], *columns.values(), strict=True
-    )
+    Row(int(f), int(a), float(r), int(t))
+    for f, a, r, t in zip(frames[:, 0, 0], *columns, strict=True)
   ]
 
 

@@ -16,7 +16,7 @@ from batch_rl.agents import backups
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files, shard_reader
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, shards
 from batch_rl.tests.dataset.checks import run_files
 
 CLASSES = REGISTRY.load_all()
@@ -75,13 +75,6 @@ def play(agent, lengths, seed=0):
   return dict(zip(shard_files.COLUMNS, map(np.array, columns), strict=True))
 
 
-def join(*parts):
-  return {
-    name: np.concatenate([part[name] for part in parts])
-    for name in shard_files.COLUMNS
-  }
-
-
 def online_weights(agent):
   """Returns the weights as one vector; [] for the random agent."""
   if isinstance(agent, CLASSES['random']):
@@ -100,10 +93,10 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
   before = play(agent, [20])
   # It trains once there is a history.
   np.testing.assert_array_equal(weights, online_weights(agent))
-  before = join(before, play(agent, [5], seed=5))
+  before = shards.join(before, play(agent, [5], seed=5))
   assert np.isfinite(online_weights(agent)).all()
   assert name == 'random' or not np.array_equal(weights, online_weights(agent))
-  before = join(before, play(agent, [75], seed=6))
+  before = shards.join(before, play(agent, [75], seed=6))
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
   if name != 'random':
     expected = learner_state(agent)
@@ -114,7 +107,7 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
     assert_same_learner(learner_state(fresh), expected)
-  rows = join(before, play(fresh, [25, 30, 1, 44], seed=2))
+  rows = shards.join(before, play(fresh, [25, 30, 1, 44], seed=2))
   assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
 
   # Unclipped rewards are logged, evaluations are not.
@@ -124,7 +117,7 @@ def test_trains_and_logs_before_and_after_a_checkpoint(
   assert set(evaluated['action']) <= set(range(cartpole.NUM_ACTIONS))
   np.testing.assert_array_equal(weights, online_weights(fresh))
   fresh.eval_mode = False
-  rows = join(rows, play(fresh, [10], seed=4))
+  rows = shards.join(rows, play(fresh, [10], seed=4))
   fresh.begin_episode(np.zeros((4, 1)))
   for reward in (5.0, -0.5):
     clipped = logged_replay_buffer.ClippedReward(reward)

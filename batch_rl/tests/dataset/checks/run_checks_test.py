@@ -18,6 +18,7 @@ from batch_rl.tests.dataset.checks.run_files import (
   save,
   the_only,
 )
+from batch_rl.tests.dataset.store import stores
 
 
 def edit_manifest(logs, edit):
@@ -116,15 +117,13 @@ def test_rows_lost_between_shards_are_found(tmp_path):
 
 def test_files_of_another_shard_or_run_are_found(logs, tmp_path):
   shards.write_run(tmp_path / 'other', [90, 90], 50)
-  for name in shard_files.FILES:
-    shutil.copy(file_of(logs, name, 1), file_of(logs, name, 2))
+  stores.copy_shard(logs, 1, 2)
   (logs / manifests.FILE_NAME).unlink()
   wrong = run_checks.verify(str(logs)).problems
   assert [finding.level for finding in wrong] == ['error', 'suspicious']
   assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
   assert wrong[1].file == str(file_of(logs, 'observation', 2))
-  for name in shard_files.FILES:
-    shutil.copy(file_of(tmp_path / 'other', name, 1), logs)
+  stores.copy_shard(tmp_path / 'other', 1, 1, to=logs)
   messages = ' '.join(finding.message for finding in findings(logs, 'error'))
   assert 'two runs in one directory' in messages
 

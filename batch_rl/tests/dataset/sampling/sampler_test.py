@@ -91,6 +91,15 @@ def test_all_transitions_of_the_run_are_valid(
       assert_draws(sampler, run, present)
 
 
+def test_padding_after_a_gap_is_no_step(tmp_path):
+  """Shard 2 begins with two rows of the second episode's padding."""
+  known_runs.write_run(tmp_path, [35, 30], 20)
+  ring_logs.remove_shard(tmp_path, 1)
+  sampler = make_sampler(known_runs.open_store(tmp_path), stack_size=3)
+  columns = sampler.named_columns(sampler.valid_rows(), ['timestep'])
+  assert columns['timestep'].tolist() == [*range(15), *range(30)]
+
+
 def reveals_its_padding(run, suffix, logged_with):
   """Returns whether a shard has an episode whose first step is not black."""
   first_rows = [

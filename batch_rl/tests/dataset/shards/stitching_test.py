@@ -38,9 +38,8 @@ def test_dumps_of_a_ring_are_stitched_to_the_rows_that_were_added(
   """A ring is dumped after some rows; its dumps have the last `capacity` rows."""
   suffixes = sorted(numbers)[: len(counts)]
   added = np.cumsum(counts).tolist()
-  placements, problems = stitching.stitch(
-    suffixes, added, [capacity] * len(added)
-  )
+  capacities = [capacity] * len(added)
+  placements, problems = stitching.stitch(suffixes, added, capacities)
   ring, end, lost, repeated = np.full(capacity, -1), 0, 0, 0
   for placement, suffix, count in zip(placements, suffixes, added, strict=True):
     for row in range(max(0, count - capacity), count):

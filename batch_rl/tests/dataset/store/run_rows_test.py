@@ -1,7 +1,5 @@
 """Rows are stitched in time order across gaps, repetitions and overlaps."""
 
-import shutil
-
 import numpy as np
 import pytest
 from dopamine.tf.replay_memory import circular_replay_buffer
@@ -135,8 +133,7 @@ def test_overlapping_checkpoints_are_joined(tmp_path):
 def test_two_runs_in_one_directory_are_refused(tmp_path):
   shards.write_run(tmp_path / 'a', [30] * 8, capacity=50)
   shards.write_run(tmp_path / 'b', [30] * 8, capacity=40)
-  for name in shard_files.FILES:
-    shutil.copy(tmp_path / 'b' / shard_files.file_name(name, 2), tmp_path / 'a')
+  stores.copy_shard(tmp_path / 'b', 2, 2, to=tmp_path / 'a')
   with pytest.raises(ValueError, match='50 and 40 rows'):
     store.Store(str(tmp_path / 'a'))
   stores.copy_shard(tmp_path / 'b', 0, 2)

@@ -15,22 +15,15 @@ SAMPLE = 'data/Pong/1/replay_logs'
 
 def rows_in(opened):
   """Returns all rows of a store of 2 x 2 frames as `shards.Row`."""
-  frames = opened.frames(np.arange(opened.rows))
-  assert (frames == frames[:, :1, :1]).all()
-  terminal = np.isin(np.arange(opened.rows), opened.ends)
-  columns = frames[:, 0, 0], opened.action, opened.reward, terminal
-  return [
-    shards.Row(int(f), int(a), float(r), int(t))
-    for f, a, r, t in zip(*columns, strict=True)
-  ]
+  rows = np.arange(opened.rows)
+  columns = opened.action, opened.reward, np.isin(rows, opened.ends)
+  return shards.rows_of(opened.frames(rows), *columns)
 
 
-def copy_shard(directory, old, new):
+def copy_shard(directory, old, new, to=None):
   for name in shard_files.FILES:
-    shutil.copy(
-      directory / shard_files.file_name(name, old),
-      directory / shard_files.file_name(name, new),
-    )
+    target = shard_files.path(to or directory, name, new)
+    shutil.copy(shard_files.path(directory, name, old), target)
 
 
 def before_packing(patch, function):
