@@ -20,12 +20,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.runs import gin_files, progress, run_record
+from batch_rl.runs import checkpoints, gin_files, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine, programs
 from batch_rl.utils.user_code import user_modules
 
-# Values of `Status.state`. A cell that has changed was done with other code of the user.
+# Values of `Status.state`. A cell that has changed was done with other code of the user,
+# or with other settings, and has no checkpoints to continue from.
 WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
   *('waiting', 'running', 'stopped'),
   *('failed', 'changed', 'done'),
@@ -36,6 +37,8 @@ _MODULES = re.compile(
   r"""|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
   re.MULTILINE,
 )
+# Arguments without effect on results: where the files of a cell are.
+_PLACES = ('--base_dir=', '--gin_bindings=FixedReplayBuffer.cache_dir = ')
 _RECORD = {
   'state': str,
   'arguments': [str],
@@ -56,7 +59,7 @@ class Status:
   Attributes:
     state: One of `STATES`.
     attempts: Number of times that the cell was started.
-    message: Reason of a failure, what to do about changed code, or ''.
+    message: Reason of a failure, what to do about a change, or ''.
     where: Host and process of a running cell, or ''.
     progress: Last progress that the run wrote, see `progress.Progress`; an evaluation
       writes none.
@@ -76,7 +79,7 @@ def status(cell: plan.Cell) -> Status:
   message = where = ''
   is_same = record.get('arguments') == list(cell.arguments)
   if state == DONE:
-    state, message = _since_done(cell, record.get('inputs', {}), is_same)
+    state, message = _since_done(cell, record)
   elif not is_same:
     state = WAITING  # The sweep has changed since then.
   elif state == RUNNING and not _is_locked(cell):
@@ -203,25 +206,35 @@ def _inputs(cell) -> dict[str, Any]:
   return {path: _hash(path) for path in paths}
 
 
-def _since_done(cell, before: Mapping[str, Any], is_same: bool):
-  """Returns state and message of a cell that was done with the given inputs.
-
-  Args:
-    cell: Cell.
-    before: Inputs of the cell when it was done.
-    is_same: Whether its arguments are the same as then.
-  """
+def _since_done(cell, record: Mapping[str, Any]) -> tuple[str, str]:
+  """Returns state and message of a cell that was done, from its record."""
+  inputs, then = record.get('inputs', {}), record.get('arguments', [])
+  before, now = (
+    [argument for argument in arguments if not argument.startswith(_PLACES)]
+    for arguments in (then, cell.arguments)
+  )
   if cell.job == 'evaluate':
-    return (DONE if is_same and before == _inputs(cell) else WAITING), ''
-  changed = [path for path, was in before.items() if _hash(path) != was]
+    is_same = before == now and inputs == _inputs(cell)
+    return (DONE if is_same else WAITING), ''
+  changed = [path for path, was in inputs.items() if _hash(path) != was]
+  if then != list(cell.arguments):
+    # If the sweep has moved, its code is elsewhere.
+    changed = list(filter(os.path.exists, changed))
+  if before == now and not changed:
+    return DONE, ''
   code = [path for path in changed if path.endswith('.py')]
-  if not is_same:  # If the sweep has moved, its code is elsewhere.
-    code = [path for path in code if os.path.exists(path)]
+  remedy = f'delete {cell.directory} to train again'
+  if not checkpoints.find(cell.directory):  # It would train from the beginning.
+    what = [*code, *changed, 'its command'][0]
+    return CHANGED, (
+      f'{what} has changed since it was trained, and its checkpoints are gone: '
+      f'restore what changed, or {remedy}.'
+    )
   if not code:  # The program compares the settings of gin files.
-    return (DONE if is_same and not changed else WAITING), ''
+    return WAITING, ''
   return CHANGED, (
-    f'{code[0]} has changed since it was trained: delete {cell.directory} to '
-    f'train again, or only {record_path(cell)} to keep the run.'
+    f'{code[0]} has changed since it was trained: {remedy}, or only '
+    f'{record_path(cell)} to keep the run.'
   )
 
 

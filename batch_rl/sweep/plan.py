@@ -250,8 +250,9 @@ def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
   has_others = max(agents, len(methods)) > 1
   cells = [
     _cell(base_dir, settings, method, game, run, seed, has_others)
-    for seed, run, method, game in itertools.product(
-      seeds, runs, methods, games
+    # Cells of one run of the data start together, and share its store.
+    for seed, run, game, method in itertools.product(
+      seeds, runs, games, methods
     )
   ]
   counts = collections.Counter(cell.directory for cell in cells)
@@ -288,7 +289,8 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     if settings['store_dir'] and not is_store:
       stores = os.path.join(base_dir, os.path.expanduser(settings['store_dir']))
       quoted = json.dumps(stores, ensure_ascii=False)
-      bindings.append(f'FixedReplayBuffer.cache_dir = {quoted}')
+      # First, so that a binding of the user overrides it.
+      bindings.insert(0, f'FixedReplayBuffer.cache_dir = {quoted}')
   elif job == 'online':
     folder = method.folder if has_others else ''
     flags['replay_log_dir'] = os.path.join(data_dir, folder, game, str(run))

@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from batch_rl.utils import locks
 def make(tmp_path, monkeypatch):
   """Returns a function that makes a cell with a program, see `made_up_sweeps`."""
   monkeypatch.chdir(tmp_path)
+  user_code.write(tmp_path / 'checkpoints/ckpt-0/checkpoint.json', '')
   return functools.partial(made_up_sweeps.program_cell, 'one', tmp_path)
 
 
@@ -193,6 +195,20 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   user_code.write(folder / changed, '# changed')
   other = dataclasses.replace(cell, arguments=(*cell.arguments, '--more'))
   assert cells.run(cell).state == cells.run(other).state == cells.CHANGED
+  assert starts() == 1
+
+
+def test_a_cell_without_checkpoints_is_not_trained_again(make, tmp_path):
+  """A store elsewhere changes nothing."""
+  cell = make('')
+  assert cells.run(cell).state == cells.DONE
+  shutil.rmtree('checkpoints')
+  stores = '--gin_bindings=FixedReplayBuffer.cache_dir = "elsewhere"'
+  for argument, state in ((stores, cells.DONE), ('--more', cells.CHANGED)):
+    other = dataclasses.replace(cell, arguments=(*cell.arguments, argument))
+    status = cells.run(other)
+    assert status.state == state
+  assert f'delete {tmp_path} to train again' in status.message
   assert starts() == 1
 
 

@@ -42,6 +42,8 @@ store_dir: a"b
   # Each seed, and in it each run, is complete before the next.
   seeds = [flag(cell, 'seed') for cell in sweep.cells]
   assert seeds == sorted(seeds)
+  # Cells that share a store are neighbours.
+  assert len({cell.replay_dir for cell in sweep.cells[:6]}) == 1
   cell = sweep.cells[0]
   assert cell.name == 'dqn training_steps=100 Pong 1 seed 3'
   out = f'{tmp_path}/out'
@@ -50,9 +52,9 @@ store_dir: a"b
     f'-um|batch_rl.fixed_replay.train|--base_dir={cell.directory}|'
     f'--replay_dir={tmp_path}/data/Pong/1|--seed=3|'
     '--gin_files=batch_rl/fixed_replay/configs/dqn.gin|'
+    f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/a\\"b"|'
     '--gin_bindings=FixedReplayRunner.training_steps = 100|'
-    '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"|'
-    f'--gin_bindings=FixedReplayBuffer.cache_dir = "{out}/a\\"b"'
+    '--gin_bindings=atari_lib.create_atari_environment.game_name = "Pong"'
   )
   # A store needs no cache.
   user_code.write(tmp_path / 'data/Pong/1/store.json', '{}')
@@ -175,7 +177,7 @@ def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
   assert pong.gin_files == (common, mine)
   config = f'batch_rl/minatar/configs/{job}.gin'
   assert cell.gin_files == (common, config, mine)
-  assert cell.gin_bindings[0] == (
+  assert cell.gin_bindings[-1] == (
     'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
   )
   if job == 'offline':
