@@ -298,6 +298,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       self._diagnostics = {}
       with self._only_warning():
         self._diagnostics = self._probe.measure()
+      if self._diagnostics:
         self._log_diagnostics(statistics)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(

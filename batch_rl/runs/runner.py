@@ -265,8 +265,7 @@ class RecordedRunner(run_experiment.Runner):
         self._save(checkpoints.Position(iteration + 1), None)
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(f'iteration {iteration}')
-      if self._summary_writer is not None:
-        self._summary_writer.flush()
+      self._flush_summaries()
       self._run_progress.finish()
 
   def _safe_point(
@@ -290,8 +289,7 @@ class RecordedRunner(run_experiment.Runner):
     self._stop_if_requested(position, obstacle)
 
   def _save(self, position, partial):
-    if self._summary_writer is not None:
-      self._summary_writer.flush()
+    self._flush_summaries()
     logs = self._logger.data if self._use_legacy_logger else {}
     state = {'logs': logs, 'partial': partial}
     self._checkpoints.save(position, self._write_agent, state, self.record)
@@ -351,8 +349,25 @@ class RecordedRunner(run_experiment.Runner):
       summary = tf.compat.v1.Summary()
       for tag, value in known.items():
         summary.value.add(tag=tag, simple_value=value)
-      self._summary_writer.add_summary(summary, iteration)
+      self._flush_summaries(summary, iteration)
+
+  def _flush_summaries(self, *event: Any) -> None:
+    """Writes what TensorBoard's writer holds, and an event of summary and iteration.
+
+    Raises:
+      OSError: If the file cannot be written, for which TensorFlow has many errors.
+    """
+    if self._summary_writer is None:
+      return
+    try:
+      if event:
+        self._summary_writer.add_summary(*event)
       self._summary_writer.flush()
+    except Exception as error:
+      raise OSError(
+        f"TensorBoard's file in {self._base_dir} cannot be written: "
+        f'{files.reason(error)}'
+      ) from error
 
 
 @contextlib.contextmanager

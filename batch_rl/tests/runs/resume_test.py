@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+from unittest import mock
 
 import gin
 import numpy as np
@@ -135,6 +136,15 @@ def copy(directory, target):
         continue  # `ram://` lists the files of `ckpt-0-40` in `ckpt-0`, too.
       tf.io.gfile.copy(f'{folder}/{name}', f'{local}/{name}')
   return target
+
+
+def test_a_full_disk_ends_a_run_in_words(tmp_path, monkeypatch, caplog):
+  """TensorBoard's writer raises any error."""
+  fail = mock.Mock(side_effect=IndexError('events.out; File too large'))
+  monkeypatch.setattr(tf.compat.v1.summary.FileWriter, 'flush', fail)
+  with pytest.raises(OSError, match='TensorBoard.*written: File too large'):
+    offline_run(tmp_path / 'log')(tmp_path / 'run')
+  assert 'No diagnostics' not in caplog.text
 
 
 @pytest.mark.parametrize(
