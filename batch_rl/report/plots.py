@@ -10,7 +10,7 @@ import io
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -32,6 +32,7 @@ _LETTER = 0.065  # Inches, the width of a letter.
 _MAX_PAIRS = 28  # All pairs of eight methods.
 _GRID_COLUMNS = 4
 _PANELS = 20  # On a page.
+_ROWS = 5  # On a page of diagnostics.
 # Diagnostics beside returns, with labels.
 _DIAGNOSTICS = {
   'overestimation': 'over-estimation (return)',
@@ -121,22 +122,21 @@ class Plotter:
         text = f'{caption} over {summary.sample}, 95 % intervals.'
         yield name, text, draw(summary)
     games = self._compared.games_with_curves
-    for start in range(0, len(games), _PANELS):
-      name = f'curves_{start // _PANELS + 1}' if start else 'curves'
+    for name, page in _pages('curves', games, _PANELS):
       caption = 'Learning curves: mean over runs, 95 % intervals.'
-      yield name, caption, self._curves(games[start : start + _PANELS])
+      yield name, caption, self._curves(page)
     rows = *self._compared.runs, *self._compared.unfinished
     diagnosed = {
       run.game
       for _, run in rows
       if _DIAGNOSTICS.keys() & run.diagnostics.keys()
     }
-    if diagnosed:
+    for name, page in _pages('diagnostics', sorted(diagnosed), _ROWS):
       caption = (
         'Over-estimation (values of logged actions, less their returns) and effective '
         'rank of features: mean over runs, 95 % intervals.'
       )
-      yield 'diagnostics', caption, self._diagnostics(sorted(diagnosed))
+      yield name, caption, self._diagnostics(page)
 
   def _metrics(self, summary: Summary) -> figure.Figure:
     """Draws IQM, median, mean and optimality gap: a bar per method."""
@@ -207,7 +207,7 @@ class Plotter:
     _legend(plot)
     return plot
 
-  def _curves(self, games: list[str]) -> figure.Figure:
+  def _curves(self, games: Sequence[str]) -> figure.Figure:
     """Draws the learning curves, a panel per game."""
     columns = min(_GRID_COLUMNS, len(games))
     rows = -(-len(games) // columns)
@@ -222,7 +222,7 @@ class Plotter:
     _legend(plot)
     return plot
 
-  def _diagnostics(self, games: list[str]) -> figure.Figure:
+  def _diagnostics(self, games: Sequence[str]) -> figure.Figure:
     """Draws returns and diagnostics, a row per game."""
     height = max(2.0, 1.6 * len(games))
     plot, axes = _subplots(height, len(games), 1 + len(_DIAGNOSTICS))
@@ -316,6 +316,15 @@ def write(plot: figure.Figure, directory: str, name: str) -> str:
     r' d="[^"]*"', lambda d: re.sub(r'(\.\d\d)\d+', r'\1', d[0]), svg
   )
   return svg.replace(': #000000', ': currentColor')
+
+
+def _pages(
+  name: str, games: Sequence[str], size: int
+) -> Iterator[tuple[str, Sequence[str]]]:
+  """Yields the name and the games of each figure: `name`, `name_2`, ..."""
+  for start in range(0, len(games), size):
+    number = f'_{start // size + 1}' if start else ''
+    yield f'{name}{number}', games[start : start + size]
 
 
 def _bars(ax, labels, estimates: Iterable[Estimate], i: int, colours) -> None:

@@ -113,3 +113,12 @@ def test_diagnostics_are_drawn_beside_returns(compare):
   assert lines_of(overestimation)['DQN (Adam)'].tolist() == [0.5, 2.5]
   ((name, *_),) = plots.Plotter(compared.only('C51', ())).figures([])
   assert name == 'curves'
+
+
+def test_the_diagnostics_of_many_games_are_pages(compare):
+  games = [name for name in normalisation.load() if name.isalpha()][:6]
+  ranks = {'srank': [7, 6]}
+  described = [([1.0, 3.0], {'game': g, 'diagnostics': ranks}) for g in games]
+  figures = plots.Plotter(compare(*described)).figures([])
+  drawn = [(name, len(plot.axes)) for name, _, plot in figures]
+  assert drawn[1:] == [('diagnostics', 15), ('diagnostics_2', 3)]
