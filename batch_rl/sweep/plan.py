@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import pathlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -389,18 +390,19 @@ def check_data(cells: Iterable[Cell]) -> None:
   """Checks that the runs to train cells on can be read.
 
   Raises:
-    ValueError: If runs cannot be read. The message has the number, and the first error.
+    ValueError: If runs cannot be read. The message has some names and the first error.
   """
-  wrong: list[Exception] = []
+  wrong: dict[str, Exception] = {}
   runs = sorted({cell.replay_dir for cell in cells if cell.replay_dir})
   for run in runs:
     try:
       run_directories.find_data(run)
     except (ValueError, shard_reader.ReadError) as error:
-      wrong.append(error)
+      wrong['/'.join(pathlib.Path(run).parts[-2:])] = error
   if wrong:
     raise ValueError(
-      f'{len(wrong)} of {len(runs)} runs cannot be read; the first: {wrong[0]}'
+      f'{len(wrong)} of {len(runs)} runs cannot be read ({files.format_names(wrong)}): '
+      f'leave them out, or complete them; the first: {[*wrong.values()][0]}'
     )
 
 

@@ -1,6 +1,8 @@
 """Runs the cells of a sweep on Ray: on this machine, or on a cluster."""
 
+import contextlib
 import logging
+import os
 import re
 import signal
 import socket
@@ -97,6 +99,16 @@ def _check_fit(sweep):
     )
 
 
+def _run_cell(folder, *arguments):
+  """Runs a cell in the folder of the sweep, where modules of the user may be.
+
+  The worker is in that of `ray start`.
+  """
+  with contextlib.suppress(OSError):  # Not on this machine.
+    os.chdir(folder)
+  return cell_lib.run(*arguments)
+
+
 def _run(sweep, cells, watch):
   memory: Any = (sweep.memory_gb or 0) * 1e9 or None
   task: Any = ray.remote(
@@ -104,10 +116,10 @@ def _run(sweep, cells, watch):
     num_gpus=sweep.gpus,
     memory=memory,
     max_retries=sweep.retries,  # After the loss of a worker.
-  )(cell_lib.run)
+  )(_run_cell)
   waiting = {
     task.options(name=cell.name).remote(
-      cell, sweep.retries, sweep.cpus, sweep.gpus
+      os.getcwd(), cell, sweep.retries, sweep.cpus, sweep.gpus
     ): cell
     for cell in cells
   }

@@ -139,7 +139,6 @@ def copy(directory, target):
 
 
 def test_a_full_disk_ends_a_run_in_words(tmp_path, monkeypatch, caplog):
-  """TensorBoard's writer raises any error."""
   fail = mock.Mock(side_effect=IndexError('events.out; File too large'))
   monkeypatch.setattr(tf.compat.v1.summary.FileWriter, 'flush', fail)
   with pytest.raises(OSError, match='TensorBoard.*written: File too large'):

@@ -39,10 +39,9 @@ store_dir: a"b
   assert len(sweep.cells) == 2 * 2 * 2 * 2 * 3
   assert len({cell.directory for cell in sweep.cells}) == len(sweep.cells)
   assert len({cell.name for cell in sweep.cells}) == len(sweep.cells)
-  # Each seed, and in it each run, is complete before the next.
+  # Each seed is complete before the next; cells of one store are neighbours.
   seeds = [flag(cell, 'seed') for cell in sweep.cells]
   assert seeds == sorted(seeds)
-  # Cells that share a store are neighbours.
   assert len({cell.replay_dir for cell in sweep.cells[:6]}) == 1
   cell = sweep.cells[0]
   assert cell.name == 'dqn training_steps=100 Pong 1 seed 3'
@@ -230,7 +229,7 @@ def test_missing_data(tmp_path):
     link.symlink_to(tmp_path / 'replay_logs')
   plan.check_data(read(tmp_path, f'{PONG}runs: 1-2').cells)
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
-  with pytest.raises(ValueError, match='^2 of 6 .*Breakout/3'):
+  with pytest.raises(ValueError, match=r'^2 of 6 .*\(Breakout/3, Pong/3\)'):
     plan.check_data(read(tmp_path, both).cells)
   with pytest.raises(ValueError, match='no.yaml'):
     plan.read(f'{tmp_path}/no.yaml', {})

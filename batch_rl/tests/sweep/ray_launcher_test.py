@@ -1,5 +1,6 @@
 """The Ray launcher without a cluster; see `main_test` for one with real workers."""
 
+import os
 import signal
 import types
 
@@ -55,6 +56,13 @@ def test_a_missing_cluster():
     ray_launcher.run(made_up_sweeps.make(), [], lambda: False, '127.0.0.1:1')
 
 
+def test_a_cell_runs_in_the_folder_of_the_sweep(tmp_path, monkeypatch):
+  monkeypatch.chdir('/')
+  cell = plan.Cell('a', 'offline', f'{tmp_path}/a', ('-c', 'open("x", "w")'))
+  ray_launcher._run_cell(tmp_path, cell)
+  assert (tmp_path / 'x').exists()
+
+
 def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   """A cell whose worker is lost too often has failed."""
   ends = {
@@ -64,8 +72,8 @@ def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   }
   options, submitted, cancelled = {}, [], []
 
-  def submit(cell, *arguments):
-    submitted.append((cell.name, arguments))
+  def submit(folder, cell, *arguments):
+    submitted.append((folder, cell.name, arguments))
     return cell.name
 
   def get(name):
@@ -89,7 +97,7 @@ def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   sweep = made_up_sweeps.make(*planned, cpus=2, gpus=0.5, retries=4)
   ray_launcher.run(sweep, planned, lambda: True)
   assert options == dict(num_cpus=2, num_gpus=0.5, memory=None, max_retries=4)
-  assert submitted == [(name, (4, 2, 0.5)) for name in ends]
+  assert submitted == [(os.getcwd(), name, (4, 2, 0.5)) for name in ends]
   assert cancelled == ['lost', 'stopped']  # Once each.
   states = [cells.status(cell).state for cell in planned]
   assert states == [cells.WAITING, cells.FAILED, cells.WAITING]
