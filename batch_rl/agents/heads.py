@@ -153,7 +153,17 @@ class Estimates(Head):
 
 @gin.configurable
 class Scalar(Estimates):
-  """Q(s, a), by the Huber loss (delta 1) of the temporal-difference error (DQN)."""
+  """Q(s, a), by the Huber loss of the temporal-difference error (DQN).
+
+  Its minimiser is the mean target only for squared errors, `delta` = None.
+
+  Args:
+    delta: Largest error with a quadratic loss, as in `huber`; None for squared errors.
+      gin takes it only beside `head = @Scalar()`.
+  """
+
+  def __init__(self, delta: float | None = 1.0):
+    self.delta = delta
 
   def create_network(
     self, network: Network, num_actions: int, name: str
@@ -168,7 +178,7 @@ class Scalar(Estimates):
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
     """Returns Huber(mean target - Q(s, a))."""
     values = select_actions(outputs.q_values[:, :, None], batch.action)[:, 0]
-    return huber(targets.mean(), values)
+    return huber(targets.mean(), values, self.delta)
 
 
 _NUMBERS_OF_OUTPUTS = 'num_atoms', 'num_heads', 'num_networks', 'num_outputs'
@@ -220,10 +230,23 @@ def check_plain(network: Network, owner: Any) -> None:
     ) from None
 
 
-def huber(targets: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-  """Returns the Huber losses (delta 1) of values, in their shape."""
+def huber(
+  targets: tf.Tensor, values: tf.Tensor, delta: float | None = 1.0
+) -> tf.Tensor:
+  """Returns the Huber losses of values, in their shape.
+
+  u^2 / 2 for errors |u| <= delta, and delta (|u| - delta / 2) for larger ones.
+
+  Args:
+    targets: Targets.
+    values: Values, in the shape of the targets.
+    delta: Largest error with a quadratic loss, above 0; None for u^2 / 2 throughout.
+  """
+  if delta is None:
+    return 0.5 * tf.math.squared_difference(targets, values)
+  reduction = tf.compat.v1.losses.Reduction.NONE
   return tf.compat.v1.losses.huber_loss(
-    targets, values, reduction=tf.compat.v1.losses.Reduction.NONE
+    targets, values, delta=delta, reduction=reduction
   )
 
 

@@ -219,6 +219,7 @@ SETTINGS = {
   'vmin': _number(-1e9, 1e9),
   'vmax': _number(-1e9, 1e9),
   'kappa': _number(0, 1e9),
+  'delta': dataclasses.replace(_number(0, 1e9, above=True), none=True),
   'num_heads': _SIZE,
   'num_networks': _integer(1, 1000),
   'num_convex_combinations': _SIZE,

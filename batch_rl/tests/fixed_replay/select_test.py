@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
+from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import frozen_policy, recorded_run, select, train
 from batch_rl.runs import run_record
 from batch_rl.tests import chain, programs, shards
@@ -125,6 +126,20 @@ def test_policies_are_ranked_by_the_command_line(
   given = {'out': str(tmp_path / 'out'), **once}
   line = refusal(select_here, monkeypatch, folder, ['best'], **given)
   assert 'has 2 iterations, more than num_iterations = 1' in line
+
+
+def test_fqe_learns_the_mean_of_random_returns(folder, tmp_path, monkeypatch):
+  # One state; each step pays 1, and ends the episode with probability 0.1.
+  logs = tmp_path / 'data/Chain/1/replay_logs'
+  shape = chain.STATES, 1
+  with replay_log.ReplayLog(logs, shape, np.float64, 10_000, 1) as log:
+    for length in np.random.default_rng(0).geometric(0.1, size=300):
+      for left in reversed(range(length)):
+        log.add(chain.one_hot(0), 1, 1.0, left == 0)
+  data = {'replay_dir': str(logs.parent), 'out': str(tmp_path / 'out')}
+  select_here(monkeypatch, folder, ['best'], **data)
+  [value] = pd.read_csv(tmp_path / 'out/scores.csv').fqe
+  assert value == pytest.approx(1 / (1 - chain.GAMMA * 0.9), abs=1)
 
 
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
