@@ -219,6 +219,14 @@ def test_the_best_configuration_is_chosen(work_dir):
   assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[0]
 
 
+def test_the_cost_of_the_selection(tmp_path, capsys):
+  options = argparse.Namespace(
+    work_dir=tmp_path, out=tmp_path / 'out', quick=True, dry_run=True
+  )
+  program.Benchmark(options, [AGENTS['rem'], AGENTS['bc']]).select()
+  assert 'select: 6 policies, 200 updates each' in capsys.readouterr().out
+
+
 def test_the_record_suffices_and_is_kept(work_dir):
   out = work_dir / 'out'
   assert record.update(work_dir / 'nothing', out, AGENTS)[0].empty

@@ -64,7 +64,7 @@ class Scale:
     few_games: Games of the stages `parts` and `heads`.
     online: Gin bindings of the online runs.
     offline: Gin bindings of the offline runs.
-    fqe: Gin bindings of fitted Q evaluation.
+    fqe: Number of iterations of fitted Q evaluation, and of updates in each.
   """
 
   games: Sequence[str] = protocol.GAMES
@@ -81,11 +81,7 @@ class Scale:
     f'{protocol.UPDATE_PERIOD * protocol.UPDATES_AN_ITERATION}',
     f'FixedReplayRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
   )
-  fqe: Sequence[str] = (
-    'FixedReplayRunner.num_iterations = 3',
-    'FixedReplayRunner.training_steps = 40000',  # 10,000 updates
-    'tf.train.AdamOptimizer.learning_rate = 0.001',
-  )
+  fqe: tuple[int, int] = (3, 10_000)
 
 
 _BREAKOUT = ('MinAtar-Breakout',)
@@ -106,10 +102,7 @@ QUICK = Scale(
     'FixedReplayRunner.training_steps = 800',
     'FixedReplayRunner.evaluation_steps = 500',
   ),
-  fqe=(
-    'FixedReplayRunner.num_iterations = 1',
-    'FixedReplayRunner.training_steps = 800',
-  ),
+  fqe=(1, 200),
 )
 QUICK_AGENTS = ('dqn_adam', 'rem', 'bc')
 
@@ -237,24 +230,32 @@ class Benchmark:
 
   def select(self) -> None:
     """Ranks the policies of the search without the emulator."""
+    iterations, updates = self._scale.fqe
+    agents = [a for a in self._agents if a.name in protocol.AGENTS_TO_SELECT]
+    if self._dry_run:
+      configurations = protocol.FIRST_CONFIGURATIONS * 3 // 2
+      policies = configurations * len(agents) * len(self._scale.search_games)
+      print(f'select: {policies} policies, {iterations * updates:,} updates each')
+      return
     for game in self._scale.search_games:
       begun = record.cells(self._work_dir / 'search')
       done = {*begun.directory[begun.state == cell_lib.DONE]}
       runs = sorted(
         path.parent
-        for agent in self._agents
-        if agent.name in protocol.AGENTS_TO_SELECT
+        for agent in agents
         for path in self._work_dir.glob(
           f'search/*/{agent.folder}/{game}/run-*/seed-*/run.json'
         )
         if str(path.parent) in done
       )
-      if runs and not self._dry_run:
+      if runs:
         pong.run(
           'batch_rl.fixed_replay.select', *runs,
           f'--method={",".join(record.METHODS)}',
           f'--out={self._work_dir / "selection" / game}',
-          *(f'--gin_bindings={binding}' for binding in self._scale.fqe),
+          f'--gin_bindings=FixedReplayRunner.num_iterations = {iterations}',
+          f'--gin_bindings=FixedReplayRunner.training_steps = {updates}',
+          '--gin_bindings=tf.train.AdamOptimizer.learning_rate = 0.001',
         )  # fmt: skip
 
   def report(self) -> None:
