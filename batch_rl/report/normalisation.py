@@ -14,6 +14,9 @@
 The last four were measured without sticky actions, from up to 30 no-ops. So the random
 agent of the dataset's protocol is close to 0 human-normalised, but not 0.
 
+The online DQN's scores are Dopamine's published baselines: returns during training, not
+of evaluations, with epsilon 0.01 and the dataset's sticky actions.
+
 `random_scores.csv` has the random agent's score with each ROM, and how it was measured
 (`benchmarks/random_scores.py`). `minatar_scores.csv` has the scores of MinAtar's games,
 all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final` and
@@ -31,6 +34,11 @@ from batch_rl.runs import games
 from batch_rl.utils import choices, files
 
 NORMALISERS = ('dqn_final', 'dqn_best', 'human', 'gamer')
+# A note on `dqn_final` and `dqn_best`.
+TRAINING_RETURNS = (
+  "On Atari, the online DQN's scores are returns during its training, with epsilon "
+  '0.01; those of runs are of evaluations.'
+)
 # Random scores of the normalisers.
 _RANDOM = {'human': 'human_random', 'gamer': 'gamer_random'}
 # Normalised scores of the references; the others are 1.
@@ -74,7 +82,8 @@ def describe(normaliser: str) -> str:
     f'{path.name}, sha256 {files.sha256(str(path))[:12]}'
     for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV)
   )
-  return f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
+  text = f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
+  return text if normaliser in _RANDOM else f'{text} {TRAINING_RETURNS}'
 
 
 def can_normalise(game: str, normaliser: str) -> bool:

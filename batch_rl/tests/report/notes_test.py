@@ -11,6 +11,7 @@ from batch_rl.report import notes
   ('options', 'last', 'note'),
   [
     ({}, {}, None),
+    ({'epsilon_eval': 0.1}, {}, 'epsilon 0.1; .* of the paper .* with 0.001'),
     ({'sticky': 0.0}, {}, 'sticky 0.0; the reference .* with 0.25'),
     ({'max_steps_per_episode': 100}, {}, 'frame cap 400; .* with 108000'),
     ({'rom_md5': roms.md5s('Amidar')['current']}, {}, 'another ROM .*Amidar'),
@@ -26,13 +27,14 @@ from batch_rl.report import notes
   ],
 )
 def test_one_reason_is_one_note(compare, options, last, note):
-  """Three runs on three logs need none."""
+  """Three runs on three logs need none but that on the online DQN's scores."""
   options = {'game': 'Amidar', **options}
   compared = compare(
     *[([1.0], {'seed': i, 'data': i, **options}) for i in (1, 2)],
     ([1.0], {'seed': 3, 'data': 3, **options, **last}),
   )
-  found = notes.notes_on(compared.runs)
+  *found, last_note = notes.notes_on(compared.runs)
+  assert "online DQN's scores are returns during its training" in last_note
   assert len(found) == (note is not None)
   assert not note or re.search(note, found[0])
 
@@ -49,6 +51,8 @@ def test_minatar_has_its_own_reference(compare, options, departures):
     ([1.0], {'game': 'MinAtar-Breakout', **options}),
     ([1.0], {'game': 'Amidar'}),
   )
+  in_minatar = compared.only('', ['MinAtar-Breakout']).runs
+  assert 'training' not in str(notes.notes_on(in_minatar))
   noted = [n for n in notes.notes_on(compared.runs) if n.startswith('Eval')]
   assert len(noted) == len(departures)
   for note, departure in zip(noted, departures, strict=True):

@@ -235,7 +235,9 @@ class Benchmark:
     if self._dry_run:
       configurations = protocol.FIRST_CONFIGURATIONS * 3 // 2
       policies = configurations * len(agents) * len(self._scale.search_games)
-      print(f'select: {policies} policies, {iterations * updates:,} updates each')
+      print(
+        f'select: {policies} policies, {iterations * updates:,} updates each'
+      )
       return
     for game in self._scale.search_games:
       begun = record.cells(self._work_dir / 'search')
