@@ -238,6 +238,8 @@ def table(
 def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
   """Returns a line about each method's ranking of the policies that were evaluated.
 
+  Policies without a score, e.g. of BC, do not count; one whose fit diverges is last.
+
   Args:
     rows: Result of `table`.
     methods: Names of the methods.
@@ -254,14 +256,20 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
     f'{returns.max():g}. Regret@1 is (best - chosen) / (best - worst).',
   ]
   for method in methods:
-    good = scores.goodness(method, known[method].to_numpy(float))
-    if not np.isfinite(good).any():
-      lines.append(f'- {method}: no scores')
+    scored = known[np.isfinite(known[method].to_numpy(float))]
+    ranked = known if method == 'fqe' and len(scored) else scored
+    if len(ranked) < _MIN_RETURNS:
+      lines.append(f'- {method}: too few scores ({len(scored)})')
       continue
+    good = scores.goodness(method, ranked[method].to_numpy(float))
+    returns = ranked['true_return'].to_numpy(float)
+    end = (
+      f' (of {len(ranked)} with a score)' if len(ranked) < len(known) else ''
+    )
     lines.append(
       f'- {method}: rank correlation (Spearman) '
       f'{scores.rank_correlation(good, returns):.2f}, regret@1 '
-      f'{scores.regret(good, returns):.2f}'
+      f'{scores.regret(good, returns):.2f}{end}'
     )
   return lines
 

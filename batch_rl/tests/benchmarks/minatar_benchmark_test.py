@@ -204,7 +204,7 @@ def test_scores_and_tables(work_dir):
   assert {'improvement', 'search', 'parts'} <= drawn
 
 
-def test_the_best_configuration_is_chosen(work_dir):
+def test_the_best_configuration_is_chosen(work_dir, capsys):
   options = argparse.Namespace(
     work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False
   )
@@ -217,12 +217,7 @@ def test_the_best_configuration_is_chosen(work_dir):
   cell.write_text('{"state": "failed", "message": "The loss is nan at"}')
   (cell.parent / 'evaluations' / '0.json').unlink()
   assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[0]
-
-
-def test_the_cost_of_the_selection(tmp_path, capsys):
-  options = argparse.Namespace(
-    work_dir=tmp_path, out=tmp_path / 'out', quick=True, dry_run=True
-  )
+  options.dry_run = True
   program.Benchmark(options, [AGENTS['rem'], AGENTS['bc']]).select()
   assert 'select: 6 policies, 200 updates each' in capsys.readouterr().out
 

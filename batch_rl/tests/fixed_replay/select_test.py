@@ -142,6 +142,14 @@ def test_fqe_learns_the_mean_of_random_returns(folder, tmp_path, monkeypatch):
   assert value == pytest.approx(1 / (1 - chain.GAMMA * 0.9), abs=1)
 
 
+def test_methods_are_judged_by_the_policies_that_they_score():
+  rows = pd.DataFrame({'q_value': [np.nan, 3, 2, 1]})
+  rows = rows.assign(fqe=rows.q_value, true_return=[10, 8, 6, 4])
+  *_, own, fitted = select.verdicts(rows, ['q_value', 'fqe'])
+  assert '(Spearman) 1.00, regret@1 0.00 (of 3 with a score)' in own
+  assert '(Spearman) -0.20' in fitted and 'of 3' not in fitted
+
+
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   def refused(runs, **options):
     options = {'out': str(tmp_path / 'out'), **options}
