@@ -94,14 +94,19 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   normalised = {}
   for method, by_game in scores.items() if games else ():
     counts = [len(by_game[game]) for game in games]
-    if max(counts) > min(counts):
+    fewest = min(counts)
+    if max(counts) > fewest:
+      few = [
+        g for g, count in zip(games, counts, strict=True) if count == fewest
+      ]
       notes.append(
-        f'{method} has {min(counts)} runs of some games and more of others; the '
-        f'first {min(counts)} count'
+        f'{method} has only {fewest} of up to {max(counts)} runs of '
+        f'{files.format_names(few)}; the first {fewest} of every game count (--games '
+        'leaves games out)'
       )
     normalised[method] = np.stack(
       [
-        normalisation.normalise(by_game[game][: min(counts)], game, normaliser)
+        normalisation.normalise(by_game[game][:fewest], game, normaliser)
         for game in games
       ],
       axis=1,

@@ -47,8 +47,9 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
   if not others:
     return f'{names[0]} scores {first} over {summary.sample}.', details
   best, second = (iqms[name][0] for name in names[:2])
-  lead = f'highest, {first}, {tables.format_number(best - second)} more than'
-  if np.isclose(best, second):
+  more = tables.format_number(best - second)
+  lead = f'highest, {first}, {more} more than'
+  if more == '0.00':
     lead = f'{first}, as much as'
   end = ''
   if any(low is None for _, low, _ in iqms.values()):

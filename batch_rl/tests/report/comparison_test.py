@@ -184,7 +184,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   assert found.metrics['DQN (Adam)'].value[-1] == 0  # Games above the DQN.
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
-  assert 'the first 1 count' in notes
+  assert 'has only 1 of up to 2 runs of Breakout; the first 1 of' in notes
   assert 'without a dqn_final score: CartPole' in notes
 
 
