@@ -244,9 +244,8 @@ def huber(
   """
   if delta is None:
     return 0.5 * tf.math.squared_difference(targets, values)
-  reduction = tf.compat.v1.losses.Reduction.NONE
   return tf.compat.v1.losses.huber_loss(
-    targets, values, delta=delta, reduction=reduction
+    targets, values, delta=delta, reduction=tf.compat.v1.losses.Reduction.NONE
   )
 
 

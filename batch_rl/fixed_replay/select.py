@@ -263,9 +263,7 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
       continue
     good = scores.goodness(method, ranked[method].to_numpy(float))
     returns = ranked['true_return'].to_numpy(float)
-    end = (
-      f' (of {len(ranked)} with a score)' if len(ranked) < len(known) else ''
-    )
+    end = f' (of {len(ranked)} with a score)' * (len(ranked) < len(known))
     lines.append(
       f'- {method}: rank correlation (Spearman) '
       f'{scores.rank_correlation(good, returns):.2f}, regret@1 '

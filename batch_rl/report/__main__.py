@@ -35,7 +35,7 @@ _PAGE = 'index.html'
 # Files of a report, which the next one replaces.
 _FILES = re.compile(
   r'index\.html|report\.md|methods\.tex'
-  r'|(runs|curves|published|scores_(final|best)'
+  r'|(runs|curves|improvements|published|scores_(final|best)'
   r'|aggregates(_(final|best)_(dqn_(final|best)|human|gamer))?)\.(csv|md|tex)'
   r'|plots(/.+\.(png|pdf))?'
 )
@@ -178,6 +178,7 @@ def _write_files(
     table.write(directory)
   records = tables.aggregate_records(summaries)
   tables.write_csv(directory, 'aggregates', records)
+  tables.write_csv(directory, 'improvements', tables.improvement_records(shown))
   tables.write_csv(directory, 'curves', tables.curve_records(compared))
   for table in formatted:
     latex.write(table, directory)

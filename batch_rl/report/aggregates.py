@@ -7,6 +7,7 @@ Precipice, NeurIPS 2021. Scores are normalised, float (runs, games). Intervals c
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -78,6 +79,11 @@ class Summary:
     games = f'each of {len(self.games)} games'
     return f'{runs} run{"s" * (counts != [1])} of {games if self.games[1:] else self.games[0]}'
 
+  @functools.cached_property
+  def improvements(self) -> dict[tuple[str, str], Estimate]:
+    """Result of the function `improvements` for the scores."""
+    return improvements(self.scores)
+
 
 def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   """Aggregates normalised scores over the games that all methods have.
@@ -94,19 +100,16 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   normalised = {}
   for method, by_game in scores.items() if games else ():
     counts = [len(by_game[game]) for game in games]
-    fewest = min(counts)
-    if max(counts) > fewest:
-      few = [
-        g for g, count in zip(games, counts, strict=True) if count == fewest
-      ]
+    if max(counts) > min(counts):
+      few = [game for game in games if len(by_game[game]) == min(counts)]
       notes.append(
-        f'{method} has only {fewest} of up to {max(counts)} runs of '
-        f'{files.format_names(few)}; the first {fewest} of every game count (--games '
-        'leaves games out)'
+        f'{method} has only {min(counts)} of up to {max(counts)} runs of '
+        f'{files.format_names(few)}; the first {min(counts)} of every game count '
+        '(--games leaves games out)'
       )
     normalised[method] = np.stack(
       [
-        normalisation.normalise(by_game[game][:fewest], game, normaliser)
+        normalisation.normalise(by_game[game][: min(counts)], game, normaliser)
         for game in games
       ],
       axis=1,

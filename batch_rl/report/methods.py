@@ -47,9 +47,8 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
   if not others:
     return f'{names[0]} scores {first} over {summary.sample}.', details
   best, second = (iqms[name][0] for name in names[:2])
-  more = tables.format_number(best - second)
-  lead = f'highest, {first}, {more} more than'
-  if more == '0.00':
+  lead = f'highest, {first}, {tables.format_number(best - second)} more than'
+  if not round(best - second, 2):
     lead = f'{first}, as much as'
   end = ''
   if any(low is None for _, low, _ in iqms.values()):

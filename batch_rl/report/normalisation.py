@@ -34,11 +34,6 @@ from batch_rl.runs import games
 from batch_rl.utils import choices, files
 
 NORMALISERS = ('dqn_final', 'dqn_best', 'human', 'gamer')
-# A note on `dqn_final` and `dqn_best`.
-TRAINING_RETURNS = (
-  "On Atari, the online DQN's scores are returns during its training, with epsilon "
-  '0.01; those of runs are of evaluations.'
-)
 # Random scores of the normalisers.
 _RANDOM = {'human': 'human_random', 'gamer': 'gamer_random'}
 # Normalised scores of the references; the others are 1.
@@ -68,7 +63,10 @@ def load() -> Mapping[str, Mapping[str, float]]:
 def formula(normaliser: str) -> str:
   """Returns the formula of a normaliser, and whose scores it has."""
   if normaliser not in _RANDOM:
-    return '(agent \N{MINUS SIGN} min(DQN, random)) / |DQN \N{MINUS SIGN} random|, by an online DQN'
+    return (
+      '(agent \N{MINUS SIGN} min(DQN, random)) / |DQN \N{MINUS SIGN} random|, by an online '
+      'DQN (on Atari, its returns during training)'
+    )
   percent = '100 * ' if normaliser == 'gamer' else ''
   return (
     f'{percent}(agent \N{MINUS SIGN} random) / ({normaliser} \N{MINUS SIGN} random), by published scores '
@@ -82,8 +80,7 @@ def describe(normaliser: str) -> str:
     f'{path.name}, sha256 {files.sha256(str(path))[:12]}'
     for path in (NORMALISERS_CSV, MINATAR_SCORES_CSV)
   )
-  text = f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
-  return text if normaliser in _RANDOM else f'{text} {TRAINING_RETURNS}'
+  return f'{normaliser}: {formula(normaliser)}; scores and sources: {sources}.'
 
 
 def can_normalise(game: str, normaliser: str) -> bool:

@@ -8,23 +8,27 @@ from batch_rl.report.comparison import Rows, data_that_differ, rom_name
 from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files
 
-# Protocols of the reference scores. On Atari, epsilon is that of the paper's
-# evaluations: the random agent has none, and the online DQN was not evaluated.
+# Protocols of the reference scores.
 REFERENCE = {'epsilon': '0.001', 'sticky': '0.25', 'frame cap': '108000'}
 MINATAR_REFERENCE = {'epsilon': '0.001', 'sticky': '0.1', 'frame cap': '27000'}
+# Atari's random agent has no epsilon, and its online DQN was not evaluated.
+_SOURCES = {'epsilon': 'the scores of the paper'}
+_TRAINING_RETURNS = (
+  "On Atari, the online DQN's scores are returns during its training, with epsilon "
+  '0.01; those of runs are of evaluations.'
+)
 
 
 def notes_on(rows: Rows) -> list[str]:
   """Returns the notes on `Comparison.runs`."""
-  runs = [run for _, run in rows]
-  games = {run.game for run in runs} & normalisation.load().keys()
+  games = {run.game for _, run in rows} & normalisation.load().keys()
   is_on_atari = not all(map(minatar.is_minatar, games))
   return [
     *_differences(rows),
-    *_departures_from_reference(runs),
-    *_uncertain_runs(runs),
+    *_departures_from_reference([run for _, run in rows]),
+    *_uncertain_runs([run for _, run in rows]),
     *_small_samples(rows),
-    *[normalisation.TRAINING_RETURNS] * is_on_atari,
+    *[_TRAINING_RETURNS] * is_on_atari,
   ]
 
 
@@ -60,14 +64,11 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
     for name, expected in reference.items():
       if (value := run.protocol[name]) not in ('?', expected):
         values.setdefault((name, where, expected), set()).add(value)
-  notes = []
-  for (name, where, expected), found in values.items():
-    is_of_paper = name == 'epsilon' and not where
-    notes.append(
-      f'Evaluated with {name} {", ".join(sorted(found))}{where}; the '
-      f'{"scores of the paper" if is_of_paper else "reference scores"} were measured '
-      f'with {expected}.'
-    )
+  notes = [
+    f'Evaluated with {name} {", ".join(sorted(found))}{where}; '
+    f'{_SOURCES.get(name + where, "the reference scores")} were measured with {expected}.'
+    for (name, where, expected), found in values.items()
+  ]
   if other_roms:
     notes.append(
       'Evaluated on another ROM than the dataset and its online DQN: '

@@ -29,7 +29,7 @@ _STYLES = ('-', '--', '-.', ':')
 _WIDTH = 5.5  # Inches, the text width of a paper.
 _LINE = 0.14  # Inches, the height of a line of text.
 _LETTER = 0.065  # Inches, the width of a letter.
-_MAX_PAIRS = 28  # All pairs of eight methods.
+_MAX_METHODS = 8  # With all pairs in a figure.
 _GRID_COLUMNS = 4
 _PANELS = 20  # On a page.
 _ROWS = 5  # On a page of diagnostics.
@@ -112,8 +112,11 @@ class Plotter:
         ('profiles', f'Performance profiles {of}', self._profiles),
       ]
       if len(summary.scores) > 1:
-        text = f'Probability of improvement {of}'
-        kinds.append(('improvement', text, self._improvements))
+        text = 'Probability of improvement'
+        if len(summary.scores) > _MAX_METHODS:
+          first = next(iter(summary.scores))
+          text += f' over {first} only, as there are more than eight methods,'
+        kinds.append(('improvement', f'{text} {of}', self._improvements))
       if summary.kind == 'final':
         text = 'Interquartile mean of scores during training'
         kinds.append(('efficiency', text, self._efficiency))
@@ -176,8 +179,8 @@ class Plotter:
 
   def _improvements(self, summary: Summary) -> figure.Figure:
     """Draws the probability of improvement: a bar per pair of methods."""
-    estimates = aggregates.improvements(summary.scores)
-    if len(estimates) > _MAX_PAIRS:  # Only improvements on the first method.
+    estimates = summary.improvements
+    if len(summary.scores) > _MAX_METHODS:
       first = next(iter(summary.scores))
       estimates = {pair: e for pair, e in estimates.items() if first in pair}
     labels = [f'{_wrapped(x)}\n> {_wrapped(y)}' for x, y in estimates]

@@ -236,6 +236,22 @@ def aggregate_records(summaries: list[Summary]) -> list[dict[str, Any]]:
   ]
 
 
+def improvement_records(summaries: list[Summary]) -> list[dict[str, Any]]:
+  """Returns a record of the probability of improvement of each pair of methods."""
+  return [
+    {
+      'score': summary.kind,
+      'normaliser': summary.normaliser,
+      'method': method,
+      'over': other,
+      **dict(zip(('value', 'low', 'high'), interval, strict=True)),
+    }
+    for summary in summaries
+    for (method, other), estimate in summary.improvements.items()
+    for interval in estimate.by_name(['']).values()
+  ]
+
+
 def intervals_of(summary: Summary) -> dict[str, dict[str, Interval]]:
   """Returns the aggregates of each method, `{method: {metric: interval}}`."""
   return {

@@ -4,7 +4,7 @@ import itertools
 
 import matplotlib
 
-from batch_rl.report import aggregates, normalisation, plots
+from batch_rl.report import aggregates, normalisation, plots, tables
 
 REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
 
@@ -23,6 +23,9 @@ def test_labels_of_many_methods_do_not_overlap(compare):
   with matplotlib.rc_context(plots.PARAMETERS):
     drawn = list(plots.Plotter(compared).figures([summary]))
   assert len(drawn) == 5
+  (caption,) = [text for name, text, _ in drawn if 'improvement' in name]
+  assert f'over {next(iter(summary.scores))} only, as' in caption
+  assert len(tables.improvement_records([summary])) == 15 * 14 / 2
   for name, _, plot in drawn:
     has_bars = name.startswith(('metrics', 'improvement'))
     assert len(plot.legends) == (not has_bars)
