@@ -10,6 +10,8 @@ worker processes, each prepares its share, and the order is the same.
 """
 
 import dataclasses
+import multiprocessing
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +157,9 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
   same. Workers prepare batches ahead. If you leave an iteration early, these are lost,
   and the next iteration may be shorter or in another order: call `load_state_dict`.
 
+  A pickled or deep copy has positions of its own. Worker processes need a dataset made
+  in the process that starts them.
+
   Args:
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`.
     batch_size: Number of transitions in a batch, at least 1.
@@ -192,9 +197,13 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     # The workers' positions: their number, the epoch, and the next batch. Each worker
     # writes its row. The last row has that of this process. The memory is shared,
     # because loaders start new workers for each epoch, or keep them.
-    self._places = torch.zeros((_MOST_WORKERS, 3), dtype=torch.int64)
-    self._places.share_memory_()
+    self._own(torch.zeros((_MOST_WORKERS, 3), dtype=torch.int64))
     super().__init__(sampler, batch_size, **kwargs)
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    if not self._places.is_shared():  # A copy, rather than one for a new worker.
+      self._own(self._places)
 
   def __len__(self) -> int:
     """Returns the number of batches in an epoch."""
@@ -252,10 +261,22 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     arrays = kind(*(getattr(batch, f.name) for f in dataclasses.fields(kind)))
     return arrays._map(torch.from_numpy)
 
+  def _own(self, places: torch.Tensor) -> None:
+    """Copies positions for this process and its workers."""
+    self._places, self._pid = places.clone().share_memory_(), os.getpid()
+
   def _part(self):
     worker = data.get_worker_info()
     if worker is None:
+      if os.getpid() != self._pid:
+        self._own(self._places)
       return 0, 1
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid != self._pid:
+      raise ValueError(
+        'The dataset was made in another process, whose workers would share its '
+        'position: make a dataset in each process that has workers.'
+      )
     if self._pins or self._device is not None:
       raise ValueError(
         'Worker processes cannot use an accelerator: pin_memory and device need '

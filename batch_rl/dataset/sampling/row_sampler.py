@@ -6,7 +6,7 @@ Batch k is a function of (seed, k), whichever thread makes it.
 import functools
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ class RowSampler:
     gamma: Discount factor, in [0, 1].
     subset: Selection of trajectories or transitions (see `subsets`); None for the
       whole run.
-    seed: Seed of the batches; None for a random one.
+    seed: Seed of the batches, an integer of at least 0 or several, such as [1, rank];
+      None for a random one.
     weighting: Distribution of the rows, see `row_ranges.find`.
     temperature: Temperature of the weighting 'returns', above 0.
     compiled: Maker of batches.
@@ -63,7 +64,7 @@ class RowSampler:
     stack_size: int,
     gamma: float,
     subset: str | None,
-    seed: int | None,
+    seed: int | Sequence[int] | None,
     weighting: str,
     temperature: float,
     compiled: compiled_batches.CompiledBatches,
@@ -150,7 +151,7 @@ class RowSampler:
 
   # --- numbers and draws -------------------------------------------------------
 
-  def reseed(self, seed: int | None) -> None:
+  def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""
     sequence = np.random.SeedSequence(seed)
     self._key = sequence.generate_state(2, np.uint64)

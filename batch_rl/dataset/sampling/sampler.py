@@ -34,7 +34,8 @@ class Sampler(row_sampler.RowSampler):
     gamma: Discount factor of the n-step return, in [0, 1].
     subset: Selection of trajectories or transitions, e.g.
       'random_trajectories(0.1)' (see `subsets`); None for the whole run.
-    seed: Seed of the batches; None for a random one.
+    seed: Seed of the batches, an integer of at least 0 or several, such as [1, rank];
+      None for a random one.
     weighting: Distribution of the transitions, as in `SequenceSampler`: 'steps'
       (uniform), 'trajectories' or 'returns'.
     temperature: Temperature of 'returns', above 0.
@@ -56,7 +57,7 @@ class Sampler(row_sampler.RowSampler):
     update_horizon: int = 1,
     gamma: float = 0.99,
     subset: str | None = None,
-    seed: int | None = None,
+    seed: int | Sequence[int] | None = None,
     weighting: str = 'steps',
     temperature: float = 0.1,
   ):

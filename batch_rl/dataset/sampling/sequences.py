@@ -7,6 +7,7 @@ last one: also a terminal one, and the last one of a truncated or unfinished epi
 because no next state is needed.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,8 @@ class SequenceSampler(row_sampler.RowSampler):
     subset: Selection of trajectories or transitions, e.g. 'best_trajectories(0.1)' (see
       `subsets`); None for the whole run. Steps outside it are in no sequence. Timesteps
       and returns count from and to the ends of the whole trajectory.
-    seed: Seed of the batches; None for a random one.
+    seed: Seed of the batches, an integer of at least 0 or several, such as [1, rank];
+      None for a random one.
 
   Raises:
     ValueError: If an argument is out of its range, or the subset cannot be parsed or is
@@ -92,7 +94,7 @@ class SequenceSampler(row_sampler.RowSampler):
     temperature: float = 0.1,
     complete_only: bool = False,
     subset: str | None = None,
-    seed: int | None = None,
+    seed: int | Sequence[int] | None = None,
   ):
     row_sampler.check_counts(length=length, stack_size=stack_size)
     self.length = int(length)

@@ -1,5 +1,8 @@
 """Batches as PyTorch tensors, alone and through loaders."""
 
+import copy
+import pickle
+
 import pytest
 
 from batch_rl.dataset.sampling import sequences
@@ -85,6 +88,21 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
   for first in 10, 33:
     loaded.dataset.load_state_dict({'next_batch': first})
     assert numbers(source, kept) == [*range(first, first - first % 5 + 5)]
+
+
+def test_positions_belong_to_one_process(store, monkeypatch):  # noqa: F811
+  """Copies have their own; workers of another process would mix theirs."""
+  source = streams.transitions(store)
+  made = make_dataset(source, threads=1, batches_per_epoch=3)
+  workers = {'num_workers': 2, 'multiprocessing_context': 'fork'}
+  for dataset in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+    loaded = torch.utils.data.DataLoader(dataset, None, **workers)
+    assert [numbers(source, loaded) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+  loaded = torch.utils.data.DataLoader(made, None, **workers)
+  monkeypatch.setattr(made, '_pid', made._pid - 1)  # as in a fork
+  with pytest.raises(ValueError, match='make a dataset in each process'):
+    next(iter(loaded))
+  assert numbers(source, made) == [0, 1, 2]
 
 
 def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811

@@ -27,6 +27,11 @@ def test_copies_draw_the_same_batches(store):  # noqa: F811
   assert store.reward.tobytes() not in pickle.dumps(streams.steps(store))
 
 
+def test_ranks_have_seeds_of_their_own(store):  # noqa: F811
+  ranks = [streams.transitions(store, seed=[1, rank]) for rank in (0, 1)]
+  assert (ranks[0].draw(0, 50) != ranks[1].draw(0, 50)).any()
+
+
 def test_a_stream_waits_for_the_shards(tmp_path, gate):
   """A forked worker would have no thread that packs them."""
   shards.write_run(tmp_path, [30], 80)
