@@ -129,6 +129,7 @@ class Reader:
       raise ValueError(f'{run.directory} has no episode.')
     self._chosen, stops = chosen, chosen.stop[selected]
     self._ended = np.isin(chosen.stop - 1, store.terminals)
+    self._truncated = np.isin(chosen.stop - 1, store.truncations)
     self._unclipped = self._unclipped_returns(all_trajectories.stop)
     # Index, store and columns of the shard in memory.
     self._loaded: Any = None
@@ -171,7 +172,7 @@ class Reader:
         float(self._unclipped[i])
         if chosen.at_reset[i] and not np.isnan(self._unclipped[i])
         else None,
-        bool(np.isin(stop - 1, self._store.truncations)),
+        bool(self._truncated[i]),
       )
 
   def _unclipped_returns(self, stops: np.ndarray) -> np.ndarray:

@@ -104,7 +104,7 @@ class Ranges(NamedTuple):
     words = np.random.Philox(key=key, counter=_counter(number))
     uniform = (words.random_raw(2 * count) >> np.uint64(11)) * 2.0**-53
     at = self.weights.searchsorted(uniform[:count], side='right')
-    lengths = np.diff(self.cumulative, prepend=0)[at]
+    lengths = self.cumulative[at] - self._before(at)
     return self.first[at] + (uniform[count:] * lengths).astype(np.int64)
 
   @property
@@ -115,16 +115,19 @@ class Ranges(NamedTuple):
   def rows(self, numbers: np.ndarray) -> np.ndarray:
     """Returns the rows at positions `numbers`, int64 (n,), in the list of all rows."""
     at = np.searchsorted(self.cumulative, numbers, side='right')
-    before = np.where(at > 0, self.cumulative[at - 1], 0)
-    return self.first[at] + numbers - before
+    return self.first[at] + numbers - self._before(at)
 
   def contain(self, rows: np.ndarray) -> np.ndarray:
     """Returns whether rows, int64 (n,), are in a range: bool (n,)."""
     if not len(self.first):
       return np.zeros(len(rows), bool)
     at = self.of(rows)
-    lengths = np.diff(self.cumulative, prepend=0)
-    return (rows >= self.first[at]) & (rows < self.first[at] + lengths[at])
+    lengths = self.cumulative[at] - self._before(at)
+    return (rows >= self.first[at]) & (rows < self.first[at] + lengths)
+
+  def _before(self, at: np.ndarray) -> np.ndarray:
+    """Returns the numbers of rows before ranges, given as indices: int64 (n,)."""
+    return np.where(at > 0, self.cumulative[at - 1], 0)
 
   def of(self, rows: np.ndarray) -> np.ndarray:
     """Returns the ranges that contain rows, as indices: int64 (n,)."""

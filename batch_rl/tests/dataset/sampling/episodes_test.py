@@ -80,6 +80,9 @@ def test_truncated_ends_are_not_drawn(tmp_path):
   logs = runs.write_run(tmp_path, tiny_episodes([40, 30, 50]), 30, kinds)
   found = runs.transitions(logs, horizon=3)
   assert len(found['action']) == 120 - 3 - 3 and found['terminal'].sum() == 3
+  reader = read(tmp_path)
+  del reader._store.truncations  # a search of them for each episode is slow
+  assert [episode.truncated for episode in reader] == [True, True, False]
 
 
 def test_a_missing_shard_divides_an_episode(tmp_path):
