@@ -6,6 +6,7 @@ from typing import Any
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes, sampler, sequences
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
 from batch_rl.utils import progress_bars
@@ -81,20 +82,27 @@ class LoggedRun:
     self.store = store
 
   def transitions(
-    self, stack_size: int = 4, *args: Any, **kwargs: Any
+    self, stack_size: int | None = None, *args: Any, **kwargs: Any
   ) -> sampler.Sampler:
-    """Returns a sampler of transitions; its arguments are those of `Sampler`."""
-    return sampler.Sampler(self.store, stack_size, *args, **kwargs)
+    """Returns a sampler of transitions; its arguments are those of `Sampler`.
+
+    Args:
+      stack_size: Number of frames in a state; None for that of the log, or 4 if it has
+        no manifest.
+      *args: Further arguments of `Sampler`.
+      **kwargs: Those given by name.
+    """
+    return sampler.Sampler(self.store, self._size(stack_size), *args, **kwargs)
 
   def sequences(
-    self, length: int, stack_size: int = 4, *args: Any, **kwargs: Any
+    self, length: int, stack_size: int | None = None, *args: Any, **kwargs: Any
   ) -> sequences.SequenceSampler:
     """Returns a sampler of sequences of `length` agent steps with returns to go.
 
-    The arguments are those of `SequenceSampler`.
+    The arguments are those of `SequenceSampler`; for `stack_size`, see `transitions`.
     """
     return sequences.SequenceSampler(
-      self.store, length, stack_size, *args, **kwargs
+      self.store, length, self._size(stack_size), *args, **kwargs
     )
 
   def trajectories(self, subset: str | None = None) -> episodes.Reader:
@@ -111,3 +119,10 @@ class LoggedRun:
     """
     run = run_directories.find_runs(self.store.data_dir)[0]
     return episodes.Reader(run, subset, self.store)
+
+  def _size(self, stack_size: int | None) -> int:
+    """Returns a stack size; see `transitions`."""
+    if stack_size is None:
+      padding = self.store.logged_padding
+      stack_size = (manifests.PADDING if padding is None else padding) + 1
+    return stack_size

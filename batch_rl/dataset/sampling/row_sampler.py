@@ -133,7 +133,8 @@ class RowSampler:
     ranges = self._ranges
     if not ranges.total:
       raise ValueError(
-        f'No {self._rows_name} in {self.store.data_dir}'
+        f'No {self._rows_name} with stack_size={self.stack_size} in '
+        f'{self.store.data_dir}'
         + (f', subset {self.subset}.' if self.subset else '.')
       )
     return ranges

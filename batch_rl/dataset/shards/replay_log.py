@@ -82,7 +82,7 @@ class ReplayLog:
     observation_shape: Shape of one observation; () for a single number.
     observation_dtype: NumPy dtype of one observation: booleans, integers or floats.
     shard_capacity: Number of rows in a shard. The last shard is filled up with zero
-      rows, which take a reader some time.
+      rows, which take a reader some time; choose fewer rows for observations above 7 kB.
     stack_size: Number of frames in the agents' states, or more, at most 512; each
       episode starts with `stack_size - 1` all-zero rows.
     update_horizon: Number of steps in returns, for the format's `invalid_range`.

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from batch_rl import dataset
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, observations
@@ -52,3 +53,12 @@ def test_padding_is_that_of_the_manifest(tmp_path, logged_size, stack_size):
   np.testing.assert_array_equal(
     batch.windows[:, stack_size - 1], columns['observation'][expected]
   )
+
+
+def test_states_have_as_many_frames_as_those_of_the_log(tmp_path):
+  observations.write(tmp_path, 'vector', [1, 1, 3], stack_size=1)
+  run = dataset.open(tmp_path)
+  assert run.transitions().num_transitions == 1 + 0 + 3
+  assert run.sequences(2, seed=1).batch(0, 3).state.shape == (3, 2, 1, 4)
+  with pytest.raises(ValueError, match='No valid transition with stack_size=4'):
+    run.transitions(4).batch(0, 1)
