@@ -35,7 +35,7 @@ def make_episodes(*lengths):
   and of -1 at the end, because rewards are rare in the sample.
   """
   observation, action, reward = sample_rows(sum(lengths))
-  reward, start, episodes = reward.copy(), 0, []
+  action, reward, start, episodes = action.copy(), reward.copy(), 0, []
   for length in lengths:
     part = slice(start, start + length)
     reward[start + length // 2] = 1

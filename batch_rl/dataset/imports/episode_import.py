@@ -55,16 +55,17 @@ class StoredEpisode:
     begins_at_reset: Whether its first step is the first one after a reset.
     terminal: Whether its last step is terminal.
     action: Actions, int32 (n,).
-    reward: Rewards clipped to [-1, 1], float32 (n,).
+    reward: Rewards to learn from, float32 (n,): clipped to [-1, 1], or as logged.
     unclipped: Rewards before clipping, float32 (n,).
     episode_return: Return according to the dataset, or None.
     frames: The n observations; None if they were not read.
     position: Bytes of the file read up to the end of this episode.
     index: Number of its checkpoint and, in this, of the episode; None if unknown.
     doubts: Oddities that the import counts and reports, each a noun in the plural.
+    num_actions: Number of actions, if above that of Atari.
 
   Raises:
-    ValueError: If Atari has no such actions, or a reward or the return is not finite.
+    ValueError: If an action is out of range, or a reward or the return is not finite.
   """
 
   name: str
@@ -78,13 +79,14 @@ class StoredEpisode:
   position: int
   index: tuple[int, int] | None = None
   doubts: Sequence[str] = ()
+  num_actions: int = 0
 
   def __post_init__(self):
     low, high = self.action.min(), self.action.max()
-    if low < 0 or high >= _NUM_ACTIONS:
+    if low < 0 or high >= (count := max(self.num_actions, _NUM_ACTIONS)):
       raise ValueError(
-        f'Invalid dataset: {self.name} has actions from {low} to {high}; those of '
-        f'Atari are 0 to {_NUM_ACTIONS - 1}.'
+        f'Invalid dataset: {self.name} has actions from {low} to {high}, expected 0 '
+        f'to {count - 1}.'
       )
     object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape

@@ -99,6 +99,7 @@ def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'source': reader.run.directory,
         'hash': reader.hash,
         'last_step': 'observation',
+        'rewards': 'as logged',
         'steps': reader.rows,
         'agent': reader.agent,
         'environment': {

@@ -36,6 +36,7 @@ _METADATA = {
   'agent': str,
   'environment': manifests.ENVIRONMENT_SCHEMA,
   'last_step': str,
+  'rewards': str,
 }
 _CONFIG = re.compile(r'(?P<game>.+?)_run_(?P<run>[^/]+)')
 _CHECKPOINT_SPLIT = re.compile(r'checkpoint_(\d+)')
@@ -115,6 +116,8 @@ class RldsReader(episode_import.EpisodeReader):
       filter(None, [info['name'], info.get('configName'), info['version']])
     )
     self.last_step = metadata.get('last_step')
+    # Our exports have the rewards that were learned from.
+    self._clips = metadata.get('rewards') != 'as logged'
     self.order = 'time' if info.get('disableShuffling') else 'as stored'
     if info['name'].startswith('rlu_atari'):
       # According to the dataset's description.
@@ -152,17 +155,21 @@ class RldsReader(episode_import.EpisodeReader):
           f'Invalid dataset: {name} has is_first after its first step, or continues '
           'after is_last or is_terminal.'
         )
+      clipped = values.get(_CLIPPED, reward)
+      if self._clips:
+        clipped = np.clip(clipped, -1, 1)
       returns = values.get('episode_return', [])
       yield episode_import.StoredEpisode(
         name,
         bool(is_first[0]),
         bool(is_terminal[-1]),
         action,
-        np.clip(values.get(_CLIPPED, reward), -1, 1).astype(np.float32),
+        clipped.astype(np.float32),
         reward,
         float(returns[0]) if len(returns) else None,
         png_frames.PngFrames(name, images) if frames else None,
         position,
+        num_actions=self.environment.get('num_actions') or 0,
       )
     if str(count) != self._lengths[part.number]:
       raise ValueError(

@@ -80,7 +80,10 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
 )
 def test_a_round_trip_changes_nothing(tmp_path, run, kinds):
   logged = runs.make_episodes(*runs.LENGTHS)
-  logs = runs.write_run(tmp_path / 'Pong' / '1', logged, kinds=kinds)
+  logged[2][1][5], logged[2][2][5] = 20, 5  # not an action, or a reward, of Atari
+  logs = runs.write_run(
+    tmp_path / 'Pong' / '1', logged, kinds=kinds, environment={'game': 'Pong'}
+  )
   out = run.output('export', logs, tmp_path / 'rlds', '--format=rlds')
   target = tmp_path / 'store'
   document = run.document('import', tmp_path / 'rlds', target)
