@@ -202,8 +202,8 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
 
   def __setstate__(self, state: dict[str, Any]) -> None:
     self.__dict__.update(state)
-    if not self._places.is_shared():  # A copy, rather than one for a new worker.
-      self._own(self._places)
+    if not self._places.is_shared():
+      self._own(self._places)  # This is a copy, and not for a new worker.
 
   def __len__(self) -> int:
     """Returns the number of batches in an epoch."""
@@ -274,8 +274,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     parent = multiprocessing.parent_process()
     if parent is None or parent.pid != self._pid:
       raise ValueError(
-        'The dataset was made in another process, whose workers would share its '
-        'position: make a dataset in each process that has workers.'
+        'The dataset was made in another process: make one in each that has workers.'
       )
     if self._pins or self._device is not None:
       raise ValueError(

@@ -67,9 +67,14 @@ class BatchStream:
     return self._batches(*self._part(), *self._position())
 
   def state_dict(self) -> dict[str, int]:
-    """Returns the position: the epoch, and the number of the next batch."""
+    """Returns the position, and what tells these batches from others, for JSON."""
     epoch, number = self._position()
-    return {'epoch': epoch, 'next_batch': number}
+    return {'epoch': epoch, 'next_batch': number, **self._identity()}
+
+  def _identity(self) -> dict[str, int]:
+    """Returns numbers of which one differs if the batches do, as a rule."""
+    identity: dict[str, int] = getattr(self.sampler, 'identity', dict)()
+    return {'batch_size': int(self.batch_size), **identity}
 
   def load_state_dict(self, state: dict[str, Any]) -> None:
     """Moves to a position, for the next iteration.
@@ -79,10 +84,17 @@ class BatchStream:
 
     Raises:
       ValueError: If a number is missing or no integer of at least 0, or the epochs of
-        the state have another size.
+        the state have another size, or its batches another seed, size or subset.
     """
     number: Any = state.get('next_batch')
     row_sampler.check_counts(0, next_batch=number)
+    for name, own in self._identity().items():
+      if (theirs := state.get(name, own)) != own:
+        raise ValueError(
+          f'The state is of other batches, {name}={theirs} rather than {own}: use the '
+          'same run, subset, batch_size and seed (not None), or pass '
+          f"{{'next_batch': {number}}} alone."
+        )
     size = self.batches_per_epoch or number + 1
     epoch = state.get('epoch', number // size)
     row_sampler.check_counts(0, epoch=epoch)

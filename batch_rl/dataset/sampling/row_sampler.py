@@ -6,6 +6,7 @@ Batch k is a function of (seed, k), whichever thread makes it.
 import functools
 import math
 import threading
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -132,10 +133,10 @@ class RowSampler:
     self.store.raise_packing_error()
     ranges = self._ranges
     if not ranges.total:
+      subset = f', subset {self.subset}' if self.subset else ''
       raise ValueError(
-        f'No {self._rows_name} with stack_size={self.stack_size} in '
-        f'{self.store.data_dir}'
-        + (f', subset {self.subset}.' if self.subset else '.')
+        f'No {self._rows_name} in {self.store.data_dir}{subset}, with '
+        f'stack_size={self.stack_size}.'
       )
     return ranges
 
@@ -151,6 +152,11 @@ class RowSampler:
     )
 
   # --- numbers and draws -------------------------------------------------------
+
+  def identity(self) -> dict[str, int]:
+    """Returns the number of rows that can be drawn, and a hash of the seed."""
+    seed_hash = zlib.crc32(self._key.tobytes())
+    return {'rows': self._ranges.total, 'seed_hash': seed_hash}
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""

@@ -4,8 +4,9 @@ import concurrent.futures
 import pickle
 
 import numpy as np
+import pytest
 
-from batch_rl.dataset.sampling import batch_stream
+from batch_rl.dataset.sampling import batch_stream, sampler
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.tests import shards
 from batch_rl.tests.dataset import streams
@@ -27,9 +28,15 @@ def test_copies_draw_the_same_batches(store):  # noqa: F811
   assert store.reward.tobytes() not in pickle.dumps(streams.steps(store))
 
 
-def test_ranks_have_seeds_of_their_own(store):  # noqa: F811
-  ranks = [streams.transitions(store, seed=[1, rank]) for rank in (0, 1)]
-  assert (ranks[0].draw(0, 50) != ranks[1].draw(0, 50)).any()
+def test_states_of_other_batches_are_refused(store):  # noqa: F811
+  one, two = (streams.transitions(store, seed=[1, rank]) for rank in (0, 1))
+  assert (one.draw(0, 50) != two.draw(0, 50)).any()
+  few = sampler.Sampler(store, 4, subset='first_fraction(0.5)', seed=[1, 0])
+  state = batch_stream.BatchStream(one, 4).state_dict()
+  others = (two, 4, 'seed_hash'), (one, 5, 'batch_size'), (few, 4, 'rows')
+  for source, size, name in others:
+    with pytest.raises(ValueError, match=f'of other batches, {name}='):
+      batch_stream.BatchStream(source, size).load_state_dict(state)
 
 
 def test_a_stream_waits_for_the_shards(tmp_path, gate):

@@ -22,19 +22,15 @@ def test_every_transition_is_read_as_logged(kind, tmp_path):
   # The last row of a truncated episode is only a next observation.
   rows = np.flatnonzero(~columns['last'])
   assert batch.windows.dtype == columns['observation'].dtype
-  np.testing.assert_array_equal(
-    batch.windows[:, 0], columns['observation'][rows]
-  )
-  np.testing.assert_array_equal(batch.action, columns['action'][rows])
-  np.testing.assert_array_equal(
-    batch.reward, columns['reward'][rows].astype(np.float32)
-  )
+  logged = {name: column[rows] for name, column in columns.items()}
+  logged['reward'] = logged['reward'].astype(np.float32)
+  for name in ('action', 'reward', 'terminal'):
+    np.testing.assert_array_equal(getattr(batch, name), logged[name], name)
   assert batch.reward.min() < -8
-  np.testing.assert_array_equal(batch.terminal, columns['terminal'][rows])
+  np.testing.assert_array_equal(batch.windows[:, 0], logged['observation'])
   goes_on = batch.terminal == 0
-  np.testing.assert_array_equal(
-    batch.windows[goes_on, 1], columns['observation'][rows[goes_on] + 1]
-  )
+  following = columns['observation'][rows[goes_on] + 1]
+  np.testing.assert_array_equal(batch.windows[goes_on, 1], following)
 
 
 @pytest.mark.parametrize('logged_size', [2, 4, 7])
@@ -50,9 +46,8 @@ def test_padding_is_that_of_the_manifest(tmp_path, logged_size, stack_size):
   late = (begins[:, None] + np.arange(skipped)).ravel()
   expected = np.setdiff1d(np.flatnonzero(~columns['last']), late)
   np.testing.assert_array_equal(batch.action, columns['action'][expected])
-  np.testing.assert_array_equal(
-    batch.windows[:, stack_size - 1], columns['observation'][expected]
-  )
+  newest = batch.windows[:, stack_size - 1]
+  np.testing.assert_array_equal(newest, columns['observation'][expected])
 
 
 def test_states_have_as_many_frames_as_those_of_the_log(tmp_path):
@@ -60,5 +55,5 @@ def test_states_have_as_many_frames_as_those_of_the_log(tmp_path):
   run = dataset.open(tmp_path)
   assert run.transitions().num_transitions == 1 + 0 + 3
   assert run.sequences(2, seed=1).batch(0, 3).state.shape == (3, 2, 1, 4)
-  with pytest.raises(ValueError, match='No valid transition with stack_size=4'):
+  with pytest.raises(ValueError, match='No valid transition .*stack_size=4'):
     run.transitions(4).batch(0, 1)
