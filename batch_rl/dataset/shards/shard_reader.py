@@ -57,6 +57,10 @@ class ReadError(OSError):
   """A file that cannot be read at the moment, and may be intact."""
 
 
+class _DtypeError(ValueError):
+  """A column in another dtype, which may be intact."""
+
+
 def read_headers(data_dir: str, suffix: int) -> dict[str, 'Header']:
   """Reads the headers of a shard's columns.
 
@@ -208,8 +212,13 @@ def _check_header(name: str, header: Header) -> None:
     raise ValueError(
       f'its header claims {header.nbytes:,} B, far more than its counters take'
     )
-  if name in DTYPES and (dtype != DTYPES[name] or len(shape) != 1):
-    expected = f'{np.dtype(DTYPES[name])} (rows,)'
+  wanted = np.dtype(DTYPES.get(name, dtype))
+  if dtype != wanted:
+    raise _DtypeError(
+      f'{dtype}, expected {wanted}; array.astype(np.{wanted}) mends an intact file'
+    )
+  if name in DTYPES and len(shape) != 1:
+    expected = f'{dtype} (rows,)'
   elif name == 'observation' and not shape:
     expected = f'{dtype} (rows, ...)'
   elif name == 'add_count' and (shape or dtype.kind not in 'iu'):
@@ -249,6 +258,8 @@ def _open(
       yield header, _read_chunks(stream, header, stop)
   except MemoryError:
     raise
+  except _DtypeError as error:
+    raise ValueError(f'{path} has another dtype: {error}.') from error
   except Exception as error:
     # A file that is not gzip raises an OSError without a number.
     if isinstance(error, OSError) and error.errno is not None:

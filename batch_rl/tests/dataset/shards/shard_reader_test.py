@@ -75,7 +75,7 @@ def test_wrong_dtype_and_length_are_refused(tmp_path):
   shards.write_run(tmp_path, [30], capacity=40)
   path = tmp_path / shard_files.file_name('action', 0)
   for array, message in (
-    (np.zeros(40, np.float64), 'expected int32'),
+    (np.zeros(40, np.float64), 'another dtype: float64, expected int32'),
     (np.zeros(39, np.int32), 'observation 40, action 39'),
   ):
     with gzip.open(path, 'wb') as file:
