@@ -29,7 +29,7 @@ def transitions(batch):
 
 def main(directory, updates):
   run = batch_rl.dataset.open(directory)
-  sampler = run.transitions(gamma=0.99, seed=1)
+  sampler = run.transitions(stack_size=4, gamma=0.99, seed=1)
   config = d3rlpy.algos.DQNConfig(
     gamma=0.99, observation_scaler=d3rlpy.preprocessing.PixelObservationScaler()
   )

@@ -33,7 +33,7 @@ class NatureNetwork(nn.Sequential):  # Mnih et al., 2015
 def main(directory, updates):
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   run = batch_rl.dataset.open(directory)
-  sampler = run.transitions(gamma=GAMMA, seed=1)
+  sampler = run.transitions(stack_size=4, gamma=GAMMA, seed=1)
   dataset = torch_data.TransitionDataset(sampler, pin_memory=device == 'cuda')
   num_actions = int(run.store.action.max()) + 1
   online, target = (NatureNetwork(num_actions).to(device) for _ in range(2))

@@ -83,10 +83,11 @@ class StoredEpisode:
 
   def __post_init__(self):
     low, high = self.action.min(), self.action.max()
-    if low < 0 or high >= (count := max(self.num_actions, _NUM_ACTIONS)):
+    most = max(self.num_actions, _NUM_ACTIONS) - 1
+    if low < 0 or high > most:
       raise ValueError(
         f'Invalid dataset: {self.name} has actions from {low} to {high}, expected 0 '
-        f'to {count - 1}.'
+        f'to {most}.'
       )
     object.__setattr__(self, 'action', self.action.astype(np.int32))
     same = self.action.shape == self.reward.shape == self.unclipped.shape
