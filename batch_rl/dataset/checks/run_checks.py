@@ -128,10 +128,8 @@ def verify(data_dir: str, title: str = '') -> Report:
   try:
     manifest = manifests.read(data_dir)
     if not manifest:
-      remark = 'does not exist; only the format was verified'
-      findings.append(
-        Finding('note', manifest_path, f'{manifest_path} {remark}.')
-      )
+      text = f'{manifest_path} does not exist; only the format was verified.'
+      findings.append(Finding('note', manifest_path, text))
   except ValueError as error:
     findings.append(Finding('error', manifest_path, str(error)))
   with progress_bars.bar(

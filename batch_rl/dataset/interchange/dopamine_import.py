@@ -40,15 +40,12 @@ def import_store(
     # The store takes its game from the end of this path.
     logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
     # Runs of other folders may have the same game and number.
-    earlier = manifests.look_up(
-      manifests.read(directory), 'origin', 'source', kind=str
-    )
-    if earlier and os.path.realpath(earlier) != os.path.realpath(
-      shards.input_dir
-    ):
+    existing, source = manifests.read(directory), shards.input_dir
+    earlier = manifests.look_up(existing, 'origin', 'source', kind=str)
+    if earlier and os.path.realpath(earlier) != os.path.realpath(source):
       raise ValueError(
-        f'{directory} is the store of {earlier}, not of {shards.input_dir}; choose '
-        'another directory.'
+        f'{directory} is the store of {earlier}, not of {source}; choose another '
+        'directory.'
       )
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)
     shutil.rmtree(logs, ignore_errors=True)

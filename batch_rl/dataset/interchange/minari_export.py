@@ -81,10 +81,8 @@ def _open_writer(
     return len(columns['actions'])
 
   environment = spec.id if spec else None
-  yield (
-    write,
-    {'format': 'minari', 'dataset_id': name, 'environment': environment},
-  )
+  summary = {'format': 'minari', 'dataset_id': name, 'environment': environment}
+  yield write, summary
   metadata = _metadata(reader, name, meanings)
   if spec is not None:
     metadata['eval_env_spec'] = spec.to_json()
@@ -133,6 +131,8 @@ def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
   logged = reader.manifest.get('environment') or {}
   if reader.frame_shape != (84, 84):
     return None, None
+  most_frames = logged.get('max_num_frames_per_episode', 108_000)
+  skip = logged.get('frame_skip', 4)
   try:
     import ale_py
     import gymnasium
@@ -144,15 +144,11 @@ def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
       f'ALE/{reader.game}-v5',
       frameskip=1,
       repeat_action_probability=logged.get('repeat_action_probability', 0.25),
-      max_num_frames_per_episode=logged.get(
-        'max_num_frames_per_episode', 108_000
-      ),
+      max_num_frames_per_episode=most_frames,
       full_action_space=False,
     )
     meanings = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    env = wrappers.AtariPreprocessing(
-      env, noop_max=0, frame_skip=logged.get('frame_skip', 4)
-    )
+    env = wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=skip)
     env.close()
   except Exception as error:  # an unknown game, a missing ROM, no ale-py
     logging.warning('No environment for %s: %s', reader.game, error)

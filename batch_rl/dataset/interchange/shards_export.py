@@ -83,9 +83,8 @@ def _rest_of_padding(reader: episodes.Reader, episode: episodes.Episode) -> int:
 def _shard_rows(reader: episodes.Reader) -> int:
   """Returns the rows of a shard: those of the run's shards, or fewer for all rows."""
   rows = reader.rows + reader.padding * reader.count + 1
-  logged = manifests.look_up(
-    reader.manifest, 'format', 'shard_capacity', kind=int
-  )
+  key = 'format', 'shard_capacity'
+  logged = manifests.look_up(reader.manifest, *key, kind=int)
   return min(logged or _MOST_ROWS, max(rows, _LEAST_ROWS))
 
 

@@ -25,12 +25,8 @@ _COMPILING = (
 )
 
 # Arguments of a draw, for rows that are given.
-_NO_DRAW = (
-  np.zeros(2, np.uint64),
-  np.uint64(0),
-  np.zeros(0, np.int64),
-  np.zeros(0, np.int64),
-)
+_NO_ROWS = np.zeros(0, np.int64)
+_NO_DRAW = np.zeros(2, np.uint64), np.uint64(0), _NO_ROWS, _NO_ROWS
 
 
 class Batch(NamedTuple):

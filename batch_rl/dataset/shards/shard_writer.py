@@ -106,9 +106,8 @@ class ShardWriter:
 
   def append(self, rows: Sequence[Row]) -> None:
     """Appends at most `room` rows."""
-    for name, values in zip(
-      shard_files.COLUMNS, zip(*rows, strict=True), strict=False
-    ):
+    columns = zip(*rows, strict=True)
+    for name, values in zip(shard_files.COLUMNS, columns, strict=False):
       self._streams[name].write(np.array(values, self._dtypes[name][0]))
     self.rows += len(rows)
 
@@ -142,10 +141,8 @@ class ShardWriter:
       stream.write_zeros(self.room * row.nbytes)
       stream.write(row.tobytes())
       stream.close()
-    for name, value in (
-      ('invalid_range', invalid_range),
-      ('add_count', add_count),
-    ):
+    counters = {'invalid_range': invalid_range, 'add_count': add_count}
+    for name, value in counters.items():
       stream = _GzipStream(open(self.partial_path(name), 'wb'))
       np.save(stream, np.asarray(value, np.int64))  # type: ignore[arg-type]
       stream.close()
@@ -165,15 +162,10 @@ class ShardWriter:
 
   def _header(self, name: str) -> bytes:
     dtype, shape = self._dtypes[name]
+    shape = self._capacity, *shape
+    content = {'descr': dtype.str, 'fortran_order': False, 'shape': shape}
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-      header,
-      {
-        'descr': dtype.str,
-        'fortran_order': False,
-        'shape': (self._capacity, *shape),
-      },
-    )
+    np.lib.format.write_array_header_1_0(header, content)
     return header.getvalue()
 
 

@@ -93,11 +93,8 @@ class UnpluggedReader(episode_import.EpisodeReader):
     self._first_episodes: dict[tuple[int, int, bytes], str] = {}
     self.run = str(first.run)
     self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
-    self.missing = (
-      []
-      if checkpoints is not None
-      else sorted(set(range(count)) - self._paths.keys())
-    )
+    lacking = sorted(set(range(count)) - self._paths.keys())
+    self.missing = lacking if checkpoints is None else []
 
   def read(
     self, part: episode_import.Part, frames: bool = True

@@ -160,9 +160,9 @@ class UpdateLoop:
     with (
       tf.device(self._device),
       tf.control_dependencies([tf.identity(result)]),
+      tf.control_dependencies([self._synchronise()]),
     ):
-      with tf.control_dependencies([self._synchronise()]):
-        return tf.identity(result)
+      return tf.identity(result)
 
 
 def _with_input(op: tf.Operation) -> str:

@@ -25,9 +25,8 @@ def test_a_batch_is_an_argument_of_a_jitted_function(store):  # noqa: F811
   expected = source.batch(0, 32)
   np.testing.assert_array_equal(state, expected.state)
   np.testing.assert_array_equal(next_state, expected.next_state)
-  np.testing.assert_array_equal(
-    masked, (1 - expected.terminal) * expected.reward
-  )
+  expected_reward = (1 - expected.terminal) * expected.reward
+  np.testing.assert_array_equal(masked, expected_reward)
   for array in jax.tree.leaves(batch):
     assert isinstance(array, jax.Array) and array.devices() == {device}
   assert batch.action.dtype == batch.steps.dtype == np.int32

@@ -131,11 +131,9 @@ class Contract:
     source.wait_until_compiled()
     iterator = iter(self.make(source, threads=3))
     next(iterator)
-    workers = {
-      thread
-      for thread in set(threading.enumerate()) - before
-      if thread.name.startswith('batches_')  # not the one that compiles
-    }
+    started = set(threading.enumerate()) - before
+    # One more thread compiles.
+    workers = [t for t in started if t.name.startswith('batches_')]
     assert len(workers) == 3
     del iterator
     gc.collect()

@@ -65,9 +65,8 @@ def test_episodes_come_back_as_they_were_logged(
       assert episode.begins_at_reset == (kind_of[i] != 'late')
       assert episode.ended == (kind_of[i] in (None, 'late'))
       assert episode.number == i
-      for name, column in zip(
-        ('observation', 'action', 'reward'), columns, strict=True
-      ):
+      names = 'observation', 'action', 'reward'
+      for name, column in zip(names, columns, strict=True):
         np.testing.assert_array_equal(getattr(episode, name), column)
     expected = runs.expected_transitions(logged, kind_of)
     if len(expected['action']):
@@ -95,9 +94,8 @@ def test_a_missing_shard_divides_an_episode(tmp_path):
   assert flags[1][:2] == (True, False) and flags[2][:2] == (False, True)
   assert flags[1][2] + flags[2][2] == 100 - 30
   assert flags[3] == (True, True, 50)
-  np.testing.assert_array_equal(
-    found[2].observation, logged[1][0][-flags[2][2] :]
-  )
+  rest = logged[1][0][-flags[2][2] :]
+  np.testing.assert_array_equal(found[2].observation, rest)
 
 
 def test_only_complete_trajectories_can_be_chosen(tmp_path):
@@ -129,11 +127,9 @@ def test_returns_to_go_and_unclipped_returns(tmp_path):
     run = run_directories.as_run(str(tmp_path))
     for reader in (episodes.Reader(run), episodes.Reader(run, store=opened)):
       found = list(reader)
-      assert [e.unclipped_return for e in found[-3:]] == [
-        9.0 if missing is None else None,
-        10.0,
-        None,  # the run stops within it
-      ]
+      first = 9.0 if missing is None else None
+      returns = [e.unclipped_return for e in found[-3:]]
+      assert returns == [first, 10.0, None]  # the run stops within the last
       if missing is None:
         assert [e.unclipped_return for e in found[:2]] == [1.0, 0.0]
       for episode, i in zip(found, kept, strict=True):
@@ -162,9 +158,8 @@ def test_trajectories_in_a_damaged_shard_are_left_out(tmp_path, monkeypatch):
   assert [episode.number for episode in found] == intact
   assert reader.count == 7 and reader.rows == 7 * 20 and reader.hash != whole
   for episode in found:
-    np.testing.assert_array_equal(
-      episode.observation, logged[episode.number][0]
-    )
+    frames = logged[episode.number][0]
+    np.testing.assert_array_equal(episode.observation, frames)
   returns = [logged[i][2].sum() for i in intact]
   [best] = run.trajectories('best_trajectories(0.1)')
   assert best.number == intact[np.argmax(returns)]
