@@ -203,7 +203,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
   def __setstate__(self, state: dict[str, Any]) -> None:
     self.__dict__.update(state)
     if not self._places.is_shared():
-      self._own(self._places)  # This is a copy, and not for a new worker.
+      self._own(self._places)  # A copy, not for a new worker.
 
   def __len__(self) -> int:
     """Returns the number of batches in an epoch."""
