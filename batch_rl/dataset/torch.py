@@ -212,7 +212,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     return self.batches_per_epoch
 
   def state_dict(self) -> dict[str, int]:
-    """Returns the position: the epoch, and the number of the next batch.
+    """Returns the position, and what tells these batches from others.
 
     Raises:
       ValueError: If worker processes take the batches. torchdata's
