@@ -54,10 +54,8 @@ class Backup:
     rewards = self.rewards(agent, batch)[:, None]
     follows = 1.0 - tf.cast(batch.terminal, tf.float32)
     discounts = (agent.cumulative_gamma * follows)[:, None]
-    targets = tf.stop_gradient(rewards + discounts * values)
-    if probabilities is not None:
-      probabilities = tf.stop_gradient(probabilities)
-    return heads.Returns(targets, probabilities)
+    targets = heads.Returns(rewards + discounts * values, probabilities)
+    return targets.without_gradient()
 
 
 @gin.configurable

@@ -46,6 +46,10 @@ class Returns(NamedTuple):
       *(None if t is None else select_actions(t, actions) for t in self)
     )
 
+  def without_gradient(self) -> 'Returns':
+    """Returns the same returns as constants of the loss."""
+    return Returns(*(None if t is None else tf.stop_gradient(t) for t in self))
+
 
 class Head:
   """Base of the heads; the k values of its returns are a distribution.

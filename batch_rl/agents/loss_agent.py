@@ -335,7 +335,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   def td_errors(self, batch: Batch) -> tf.Tensor | None:
     """Returns the temporal-difference errors that `loss` reduces, float32 (n,).
 
-    Diagnostics show their mean absolute value. None, the default, shows none.
+    Diagnostics show their mean absolute value, and call it after `loss`, in the same
+    graph. None, the default, shows none.
     """
 
   def _trained_weights(self) -> list[tf.Variable]:

@@ -52,7 +52,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   head: heads.Head = heads.Scalar()
   backup: backups.Backup = backups.Max()
   terms: Sequence[terms_lib.Term] = ()
-  _uses_parts = False  # in `loss`, once it is traced
+  # Online outputs, batch and targets of the last `ValueAgent.loss` that was traced.
+  _traced: tuple[Any, loss_agent.Batch, heads.Returns] | None = None
 
   # Targets of Dopamine's agents, which `loss` does not call.
   _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
@@ -141,43 +142,61 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
-    self._uses_parts = True
-    targets = self.backup(self, batch)
-    losses = self.head.loss(self._online_outputs(batch), batch, targets)
-    names = [type(term).__name__ for term in self.terms]
-    for i, (name, term) in enumerate(zip(names, self.terms, strict=True)):
-      values = term(self, batch)
+    targets = self.backup(self, batch).without_gradient()
+    seed = batch.seed_for('online')
+    outputs = self.head.outputs(self.online, batch.state, seed)
+    self._traced = outputs, batch, targets
+    losses = self.head.loss(outputs, batch, targets)
+    for term in self.terms:
+      name, values = type(term).__name__, term(self, batch)
       graph_checks.check_losses(values, batch.action, f'{name}.__call__')
-      number = names[: i + 1].count(name)
-      self.log_scalar(f'{name}_{number}' if number > 1 else name, values)
+      self._log_numbered(name, values)
       losses += term.weight * values
     return losses
 
-  def _online_outputs(self, batch):
-    seed = batch.seed_for('online')
-    return self.head.outputs(self.online, batch.state, seed)
+  def _log_numbered(self, name: str, value: tf.Tensor) -> None:
+    """Logs a scalar as `name`, or `name_2` etc., e.g. in a second view's loss."""
+    free, number = name, 1
+    while free in self._scalars:
+      number += 1
+      free = f'{name}_{number}'
+    self.log_scalar(free, value)
 
   def td_errors(self, batch: loss_agent.Batch) -> tf.Tensor | None:
     """Returns mean target - mean prediction, float32 (n,), over the head's k values.
 
-    None if a subclass's `loss` does not use the backup.
+    They are those of the last call of `ValueAgent.loss`, whose batch a subclass may have
+    changed; None if a subclass's `loss` does not call it.
     """
-    if not self._uses_parts:
+    if self._traced is None:
       return None
-    predicted = self.head.returns(self._online_outputs(batch), batch)
-    targets = self.backup(self, batch)
-    return targets.mean() - predicted.of_actions(batch.action).mean()
+    outputs, batch, targets = self._traced
+    predicted = self.head.returns(outputs, batch).of_actions(batch.action)
+    return targets.mean() - predicted.mean()
 
   def _update(self, batch):
-    self._uses_parts = False
+    self._traced = None
     result = super()._update(batch)
-    unused = [name for name in ('backup', 'terms') if name in vars(self)]
-    if unused and not self._uses_parts:
-      raise ValueError(
-        f'{type(self).__name__}.{unused[0]} has no effect, since its loss does not call '
-        'super().loss(batch): remove the setting.'
-      )
+    for name in ('backup', 'terms'):
+      if name in vars(self) and not self._traced and self._ignores(name, batch):
+        raise ValueError(
+          f'{type(self).__name__}.{name} has no effect, since its loss neither reads it '
+          'nor calls super().loss(batch): remove the setting.'
+        )
     return result
+
+  def _ignores(self, name: str, batch: loss_agent.Batch) -> bool:
+    """Returns whether `loss` can be traced without a part."""
+    part = getattr(self, name)
+    setattr(self, name, None)
+    try:
+      with self._tracing(batch.step):
+        self.loss(batch)
+    except (TypeError, AttributeError):
+      return False
+    finally:
+      setattr(self, name, part)
+    return True
 
   def _expected_outputs(self):
     shape = self.num_actions, self.head.num_outputs

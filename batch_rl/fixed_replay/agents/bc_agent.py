@@ -33,5 +33,5 @@ class FixedReplayBCAgent(
     """Returns -log pi(a | s), float32 (n,)."""
     logits = self.online(batch.state).q_values
     likeliest = tf.argmax(logits, axis=1, output_type=tf.int32)
-    self.log_scalar('Accuracy', tf.equal(likeliest, batch.action))
+    self._log_numbered('Accuracy', tf.equal(likeliest, batch.action))
     return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.action, logits)

@@ -102,6 +102,6 @@ class FixedReplayIQLAgent(
     policy_losses = tf.minimum(scores, 100.0) * cross_entropy(
       batch.action, logits
     )
-    self.log_scalar('Value', value_losses)
-    self.log_scalar('Policy', policy_losses)
+    self._log_numbered('Value', value_losses)
+    self._log_numbered('Policy', policy_losses)
     return super().loss(batch) + value_losses + policy_losses

@@ -301,6 +301,13 @@ class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
     return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
 
 
+class OwnUse(cartpole.OFFLINE_CLASSES['dqn']):
+  def loss(self, batch):
+    targets, outputs = self.backup(self, batch), self.online(batch.state)
+    losses = self.head.loss(outputs, batch, targets)
+    return losses + sum(term(self, batch) for term in self.terms)
+
+
 class CopyOnFeatures(cartpole.OFFLINE_CLASSES['dqn']):
   def build_networks(self):
     self.add_network('v', None, target=True, on_features=True)
@@ -443,5 +450,6 @@ def test_parts_that_a_loss_of_its_own_ignores_are_refused(make_agent):
   for name, part in parts.items():
     with pytest.raises(ValueError, match=f'OwnLoss.{name} has no effect'):
       make_agent(class_=OwnLoss, **{name: part})
+    make_agent(class_=OwnUse, **{name: part})
   make_agent(class_=OwnLoss)
   make_agent(**parts)
