@@ -184,7 +184,7 @@ def freeze(agent: Any) -> FrozenNetwork:
       choice = policies.ActionChoice(agent, outputs)
     draws, probabilities = choice.draws, None
     if draws and not agent._chooses():
-      probabilities = agent.policy.probabilities(outputs)
+      probabilities = _own_probabilities(agent.policy, outputs)
       draws = probabilities is None
     if probabilities is None:
       actions = choice(outputs, seeds)
@@ -201,6 +201,16 @@ def freeze(agent: Any) -> FrozenNetwork:
     node.device = ''
   inputs = [states.op.name, *([seeds.op.name] if draws else [])]
   return FrozenNetwork(graph, inputs, names, draws)
+
+
+def _own_probabilities(policy, outputs):
+  """Returns a policy's probabilities; None if a subclass overrides only `__call__`."""
+  for owner in type(policy).__mro__:
+    if 'probabilities' in vars(owner):
+      return policy.probabilities(outputs)
+    if '__call__' in vars(owner):
+      return None
+  return None
 
 
 def _drop_unused_functions(graph: tf.compat.v1.GraphDef) -> None:

@@ -52,18 +52,25 @@ class Sampling(dqn_agent.FixedReplayDQNAgent):
     return policies.sample(outputs.q_values, seed)
 
 
+class Untempered(policies.Softmax):
+  def __call__(self, outputs, seed):
+    return policies.sample(outputs.q_values, seed)
+
+
 def test_the_probabilities_of_a_policy_that_samples(make_agent):
   outputs, draws = outputs_of(make_agent(policy=policies.Softmax(0.5)))
   expected = scipy.special.softmax(outputs.q_values / 0.5, axis=1)
   assert not draws
   np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-5)
 
-  agent, count = make_agent(class_=Sampling), 2000
-  outputs, draws = outputs_of(agent, np.repeat(STATES[:1], count, axis=0))
-  assert draws and (np.sort(outputs.probabilities) == [0, 0, 0, 0, 1]).all()
-  expected = scipy.special.softmax(outputs.q_values[0])
-  frequencies = outputs.probabilities.mean(0)
-  assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
+  count = 2000
+  for settings in {'class_': Sampling}, {'policy': Untempered(0.5)}:
+    agent = make_agent(**settings)
+    outputs, draws = outputs_of(agent, np.repeat(STATES[:1], count, axis=0))
+    assert draws and (np.sort(outputs.probabilities) == [0, 0, 0, 0, 1]).all()
+    expected = scipy.special.softmax(outputs.q_values[0])
+    frequencies = outputs.probabilities.mean(0)
+    assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
 
 
 @pytest.fixture(scope='module')
