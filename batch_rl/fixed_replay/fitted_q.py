@@ -21,7 +21,7 @@ from batch_rl.fixed_replay import frozen_policy, run_experiment, scores
 from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import gin_files, run_record
-from batch_rl.runs.bindings import any_agent, bound, settings
+from batch_rl.runs.bindings import any_agent, bound, gin_internals, settings
 from batch_rl.utils import programs
 from batch_rl.utils.user_code import gin_signatures, user_modules
 
@@ -234,8 +234,23 @@ def _recorded_lines(record: Mapping[str, Any]) -> list[str]:
     # A run may know a network for each agent.
     order = (plain, own) if parameter == 'network' else (own, plain)
     bases = (base.__name__ for agent in order for base in agent.__mro__)
-    found = [b for b in bases if (b, parameter) in of_agents]
-    shared += [
-      f'AnyAgent.{parameter} = {of_agents[b, parameter]}' for b in found[:1]
+    values = [
+      of_agents[b, parameter] for b in bases if (b, parameter) in of_agents
     ]
+    if not values:
+      default, *shipped = (
+        gin_signatures.configured_value(agent, parameter) for agent in agents
+      )
+      values = [] if default in shipped else [_as_gin(default)]
+    shared += [f'AnyAgent.{parameter} = {value}' for value in values[:1]]
   return [*imports, *shared, *others]
+
+
+def _as_gin(default: Any) -> str:
+  """Returns the text of a default of a user's agent in gin."""
+  if isinstance(default, tf.DType):
+    return f'%tf.{default.name}'
+  if not callable(default):
+    return repr(default)
+  gin_signatures.make_configurable(default)
+  return f'@{gin_internals.selector_of(default)}'

@@ -13,7 +13,14 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.fixed_replay import frozen_policy, recorded_run, select, train
+from batch_rl.fixed_replay import (
+  fitted_q,
+  frozen_policy,
+  recorded_run,
+  select,
+  train,
+)
+from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.runs import run_record
 from batch_rl.tests import chain, programs, shards
 
@@ -148,6 +155,19 @@ def test_methods_are_judged_by_the_policies_that_they_score():
   *_, own, fitted = select.verdicts(rows, ['q_value', 'fqe'])
   assert '(Spearman) 1.00, regret@1 0.00 (of 3 with a score)' in own
   assert '(Spearman) -0.20' in fitted and 'of 3' not in fitted
+
+
+class OwnDefaults(dqn_agent.FixedReplayDQNAgent):
+  def __init__(self, *args, gamma=0.5, network=chain.TableNetwork, **kwargs):
+    super().__init__(*args, gamma=gamma, network=network, **kwargs)
+
+
+def test_an_evaluation_has_the_defaults_of_a_users_agent():
+  lines = fitted_q._recorded_lines(
+    {'agent': f'{__name__}.OwnDefaults', 'gin_config': ''}
+  )
+  network = f'@{chain.__name__}.TableNetwork'
+  assert lines == [f'AnyAgent.network = {network}', 'AnyAgent.gamma = 0.5']
 
 
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
