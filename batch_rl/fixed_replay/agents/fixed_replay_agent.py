@@ -322,7 +322,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       )
       self._seeds_ph = tf.compat.v1.placeholder(tf.int64, (None, 2))
       axes = (0, *range(2, 2 + len(self.observation_shape)), 1)
+      self._calls = {}
       outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
+      self._calls = None
       graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
     self._unchecked: list[np.ndarray] | None = []  # states

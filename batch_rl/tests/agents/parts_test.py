@@ -12,6 +12,7 @@ from batch_rl.agents import (
   backups,
   dueling,
   features,
+  graph_checks,
   heads,
   loss_agent,
   policies,
@@ -256,6 +257,11 @@ def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   expected = next(plain.train_steps(1))
   assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
+  together, alone = (
+    [op.type for op in graph_checks._ancestors(actions)].count('MatMul')
+    for actions in (agent._actions, agent._q_argmax)
+  )
+  assert together == alone  # The torso is computed once.
 
 
 def test_an_agent_acts_by_a_network_of_its_own(make_agent):
