@@ -92,7 +92,8 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
 
   Raises:
     ValueError: If it is not one of `tf.compat.v1.train`, or overrides `minimize`; or
-      its learning rate is a tensor, e.g. the result of `tf.train.exponential_decay`.
+      its learning rate is a tensor, e.g. the result of `tf.train.exponential_decay`, or
+      a schedule of Keras.
   """
   if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
     kind = type(optimizer)
@@ -106,12 +107,16 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
       'minimize, which is not called: override compute_gradients or apply_gradients.'
     )
   rates = [vars(optimizer).get(key) for key in ('_lr', '_learning_rate')]
-  if any(isinstance(rate, tf.Tensor) for rate in rates):
-    raise ValueError(
-      f'The learning rate of {agent.__name__} is a tensor, which would stay as it is: '
-      'take a number, or a function without arguments that reads the '
-      "agent's training_steps."
-    )
+  schedule = tf.keras.optimizers.schedules.LearningRateSchedule
+  for kind, reason in (
+    (tf.Tensor, 'a tensor, which would stay as it is'),
+    (schedule, 'a schedule of Keras, which is not given the step'),
+  ):
+    if any(isinstance(rate, kind) for rate in rates):
+      raise ValueError(
+        f'The learning rate of {agent.__name__} is {reason}: take a number, or a '
+        "function without arguments that reads the agent's training_steps."
+      )
 
 
 def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:

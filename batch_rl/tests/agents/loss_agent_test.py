@@ -197,7 +197,11 @@ def in_a_function(agent, batch, losses):
   return losses + tf.function(lambda: tf.random.normal(()), autograph=False)()
 
 
-class Clipped(tf.compat.v1.train.AdamOptimizer):
+ADAM = tf.compat.v1.train.AdamOptimizer
+DECAY = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
+
+
+class Clipped(ADAM):
   def minimize(self, loss, **kwargs):
     return super().minimize(tf.clip_by_value(loss, 0, 1), **kwargs)
 
@@ -239,10 +243,8 @@ def built(log_dir):
     (lambda agent, batch, losses: losses + tf.zeros(31), 'are 32 and 31'),
     (tf.keras.optimizers.Adam(), 'Adam of .*tf.compat.v1.train'),
     (Clipped(), 'Clipped of FixedReplayDQNAgent overrides minimize'),
-    (
-      tf.compat.v1.train.AdamOptimizer(tf.constant(0.1)),
-      'learning rate of FixedReplayDQNAgent is a tensor',
-    ),
+    (ADAM(tf.constant(0.1)), 'rate of FixedReplayDQNAgent is a tensor'),
+    (ADAM(DECAY), 'is a schedule of Keras'),
   ],
 )
 def test_mistakes_are_refused(built, monkeypatch, mistake, message):

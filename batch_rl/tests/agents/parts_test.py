@@ -257,11 +257,17 @@ def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   expected = next(plain.train_steps(1))
   assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
-  together, alone = (
-    [op.type for op in graph_checks._ancestors(actions)].count('MatMul')
-    for actions in (agent._actions, agent._q_argmax)
-  )
-  assert together == alone  # The torso is computed once.
+  acting = [op.type for op in graph_checks._ancestors(agent._actions)]
+  layers = 5 if name == 'c51' else 8
+  assert acting.count('MatMul') == layers  # The torso is computed once.
+
+
+def test_a_loss_of_two_views_logs_both(make_agent):
+  agent = make_agent('iql', terms=[terms.CQL()])
+  with agent._sess.graph.as_default(), agent._tracing(0):
+    batch = agent._replay_batch()
+    agent.loss(batch), agent.loss(batch)
+  assert {'CQL_2', 'Policy_2'} < {*agent._scalars}
 
 
 def test_an_agent_acts_by_a_network_of_its_own(make_agent):
@@ -307,10 +313,9 @@ class OwnLoss(cartpole.OFFLINE_CLASSES['dqn']):
     return tf.reduce_sum(self.online(batch.state).q_values, axis=1)
 
 
-class OwnUse(cartpole.OFFLINE_CLASSES['dqn']):
+class OwnUse(OwnLoss):
   def loss(self, batch):
-    targets, outputs = self.backup(self, batch), self.online(batch.state)
-    losses = self.head.loss(outputs, batch, targets)
+    losses = self.backup(self, batch).mean() - super().loss(batch)
     return losses + sum(term(self, batch) for term in self.terms)
 
 

@@ -63,14 +63,14 @@ def test_the_probabilities_of_a_policy_that_samples(make_agent):
   assert not draws
   np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-5)
 
-  count = 2000
-  for settings in {'class_': Sampling}, {'policy': Untempered(0.5)}:
-    agent = make_agent(**settings)
-    outputs, draws = outputs_of(agent, np.repeat(STATES[:1], count, axis=0))
-    assert draws and (np.sort(outputs.probabilities) == [0, 0, 0, 0, 1]).all()
-    expected = scipy.special.softmax(outputs.q_values[0])
-    frequencies = outputs.probabilities.mean(0)
-    assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
+  agent, count = make_agent(class_=Sampling), 2000
+  outputs, draws = outputs_of(agent, np.repeat(STATES[:1], count, axis=0))
+  assert draws and (np.sort(outputs.probabilities) == [0, 0, 0, 0, 1]).all()
+  expected = scipy.special.softmax(outputs.q_values[0])
+  frequencies = outputs.probabilities.mean(0)
+  assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
+  outputs, draws = outputs_of(make_agent(policy=Untempered()))
+  assert draws and (outputs.probabilities.max(1) == 1).all()
 
 
 @pytest.fixture(scope='module')

@@ -13,13 +13,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.dataset.shards import replay_log
-from batch_rl.fixed_replay import (
-  fitted_q,
-  frozen_policy,
-  recorded_run,
-  select,
-  train,
-)
+from batch_rl.fixed_replay import fitted_q, recorded_run, select, train
 from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.runs import run_record
 from batch_rl.tests import chain, programs, shards
@@ -163,11 +157,10 @@ class OwnDefaults(dqn_agent.FixedReplayDQNAgent):
 
 
 def test_an_evaluation_has_the_defaults_of_a_users_agent():
-  lines = fitted_q._recorded_lines(
-    {'agent': f'{__name__}.OwnDefaults', 'gin_config': ''}
-  )
-  network = f'@{chain.__name__}.TableNetwork'
-  assert lines == [f'AnyAgent.network = {network}', 'AnyAgent.gamma = 0.5']
+  record = {'agent': f'{__name__}.OwnDefaults', 'gin_config': ''}
+  network = f'AnyAgent.network = @{chain.__name__}.TableNetwork'
+  lines = fitted_q._recorded_lines(record)
+  assert lines == [network, 'AnyAgent.gamma = 0.5']
 
 
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
@@ -211,7 +204,7 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   assert scores[0] == scores[1]
   shape = property(lambda policy: (len(policy.base_dir), 1), lambda *_: None)
   monkeypatch.setattr(
-    frozen_policy.FrozenPolicy, 'state_shape', shape, raising=False
+    fitted_q.frozen_policy.FrozenPolicy, 'state_shape', shape, raising=False
   )
   line = refused(['best', 'middle'], **named)
   assert 'middle has states of shape' in line and 'rank them apart' in line
