@@ -132,7 +132,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
     Args:
       name: Name for `network_outputs`, and scope of the variables.
-      create: Function `(name=...)` that makes a Keras model or layer.
+      create: Function `(name=...)` that makes a Keras model or layer. Its first call
+        has the states alone, so further arguments of its `call` need default values.
       target: Whether it has a target copy, synchronised when the online network's is.
       on_features: Whether it reads `features` instead of the states.
       on_torso: Whether it reads `torso` instead of the states.

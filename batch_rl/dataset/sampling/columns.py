@@ -1,8 +1,8 @@
 """The columns of a batch of transitions: one function for each.
 
 A function gets the `Rows` of some transitions and returns an array with an entry for
-each. To add a column, write its function here: samplers, PyTorch, JAX, the replay memory
-and `needs` of an agent then know it by the function's name.
+each. Samplers, PyTorch, JAX, the replay memory and `needs` of an agent know it by its
+name in `COLUMNS`, to which a user's module adds its own, as a `Column`.
 """
 
 import functools

@@ -12,6 +12,8 @@ from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import programs
 
 OfflineDQN = cartpole.OFFLINE_CLASSES['dqn']
+ADAM = tf.compat.v1.train.AdamOptimizer
+DECAY = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
 
 
 class Penalised(OfflineDQN):
@@ -195,10 +197,6 @@ def comparing(agent, batch, losses):
 
 def in_a_function(agent, batch, losses):
   return losses + tf.function(lambda: tf.random.normal(()), autograph=False)()
-
-
-ADAM = tf.compat.v1.train.AdamOptimizer
-DECAY = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
 
 
 class Clipped(ADAM):

@@ -258,8 +258,7 @@ def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   assert loss - sum(weighted) == pytest.approx(expected, rel=1e-4)
   assert weighted[0] == pytest.approx(1.5 * weighted[1]) and weighted[0] > 0
   acting = [op.type for op in graph_checks._ancestors(agent._actions)]
-  layers = 5 if name == 'c51' else 8
-  assert acting.count('MatMul') == layers  # The torso is computed once.
+  assert acting.count('MatMul') == (5 if name == 'c51' else 8)  # one torso
 
 
 def test_a_loss_of_two_views_logs_both(make_agent):

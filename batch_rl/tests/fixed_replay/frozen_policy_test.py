@@ -69,8 +69,7 @@ def test_the_probabilities_of_a_policy_that_samples(make_agent):
   expected = scipy.special.softmax(outputs.q_values[0])
   frequencies = outputs.probabilities.mean(0)
   assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
-  outputs, draws = outputs_of(make_agent(policy=Untempered()))
-  assert draws and (outputs.probabilities.max(1) == 1).all()
+  assert outputs_of(make_agent(policy=Untempered()))[1]  # It draws.
 
 
 @pytest.fixture(scope='module')

@@ -159,8 +159,7 @@ class OwnDefaults(dqn_agent.FixedReplayDQNAgent):
 def test_an_evaluation_has_the_defaults_of_a_users_agent():
   record = {'agent': f'{__name__}.OwnDefaults', 'gin_config': ''}
   network = f'AnyAgent.network = @{chain.__name__}.TableNetwork'
-  lines = fitted_q._recorded_lines(record)
-  assert lines == [network, 'AnyAgent.gamma = 0.5']
+  assert fitted_q._recorded_lines(record) == [network, 'AnyAgent.gamma = 0.5']
 
 
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
