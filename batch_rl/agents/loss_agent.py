@@ -201,6 +201,11 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
   def _call(self, networks, name, states, *others):
     """Returns a network's outputs, and the last calls of its layers."""
+    if 'online' not in self.networks:
+      raise ValueError(
+        f'{type(self).__name__}._build_networks does not call super(), which its loss '
+        'needs: call it, or read online_convnet and target_convnet in a loss of yours.'
+      )
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'
       raise ValueError(
@@ -346,6 +351,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     They are the trainable variables of the graph, whether of a network or not, except
     target copies and layers with `trainable = False`.
     """
+    self._register_networks()
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
     owners = self, *getattr(self, 'terms', ())
     for value in [v for owner in owners for v in vars(owner).values()]:
@@ -419,6 +425,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
   def _build_sync_op(self):
     """Builds the assignments of weights to target copies."""
+    self._register_networks()
     # Not by name as in Dopamine: networks of Keras' functional API have other names.
     return [
       weight.assign(online)
@@ -480,10 +487,13 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     self._q_argmax = self._chosen = actions[0]
 
   def _register_networks(self):
+    """Names the networks; again for a subclass whose `_build_networks` did not."""
+    if 'online' in self.networks or not hasattr(self, 'online_convnet'):
+      return
     self.networks = {'online': self.online_convnet, **self.networks}
     self._recorder = features.Recorder(self.online_convnet)
-    if self.target_convnet is not None:
-      self.targets['online'] = self.target_convnet
+    if (target := getattr(self, 'target_convnet', None)) is not None:
+      self.targets['online'] = target
 
   def _expected_outputs(self) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each output that the agent reads, without the states."""

@@ -27,6 +27,11 @@ class Offline(fixed_replay_agent.FixedReplayAgentMixin, Dopamines):
   """Trains as Dopamine does."""
 
 
+class OwnTraining(cartpole.OFFLINE_CLASSES['dqn']):
+  _build_networks = Dopamines._build_networks
+  _build_train_op = Dopamines._build_train_op
+
+
 class WithValue(Offline):
   """Learns by a loss of its own, in which the online network has no part."""
 
@@ -55,8 +60,9 @@ def scopes_changed(agent, steps):
   } - {'beta1_power', 'beta2_power'}
 
 
-def test_it_trains_and_acts(make_agent):
-  agent = make_agent(class_=Offline)
+@pytest.mark.parametrize('class_', [Offline, OwnTraining])
+def test_it_trains_and_acts(make_agent, class_):
+  agent = make_agent(class_=class_)
   list(agent.train_steps(1))  # synchronised at step 0
   assert scopes_changed(agent, 5) == {'Online'}  # updated at step 4
   assert scopes_changed(agent, 1) == {'Target'}  # at step 6
@@ -83,6 +89,9 @@ def test_it_may_have_a_loss_and_another_network(make_agent):
 
 
 def test_it_has_one_policy(make_agent):
+  own = {'_build_train_op': Offline._build_train_op}
+  with pytest.raises(ValueError, match='Own._build_networks .* super'):
+    make_agent(class_=type('Own', (OwnTraining,), own))
   own = {'choose_actions': lambda self, outputs, seed: outputs}
   with pytest.raises(ValueError, match='choose_actions and _build_networks'):
     make_agent(class_=type('Both', (Offline,), own))
