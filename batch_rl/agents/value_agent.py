@@ -11,7 +11,7 @@
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,11 +55,11 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   # Online outputs, batch and targets of the last `ValueAgent.loss` that was traced.
   _traced: tuple[Any, loss_agent.Batch, heads.Returns] | None = None
 
-  # Targets of Dopamine's agents, which `loss` does not call.
-  _UNUSED_TARGETS: Mapping[str, Callable[..., Any]] = {
-    '_build_target_q_op': dqn_agent.DQNAgent._build_target_q_op,
-    '_build_target_distribution': rainbow_agent.RainbowAgent._build_target_distribution,
-  }
+  # Targets for a `_build_train_op` of a subclass. `loss` does not call them.
+  _TARGETS: tuple[Callable[..., Any], ...] = (
+    dqn_agent.DQNAgent._build_target_q_op,
+    rainbow_agent.RainbowAgent._build_target_distribution,
+  )
 
   def __init__(
     self,
@@ -204,8 +204,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
 
   def _check_targets(self) -> None:
     """Refuses targets as Dopamine's agents define them."""
-    for name, target in self._UNUSED_TARGETS.items():
-      if getattr(type(self), name, target) is not target:
+    for name in ('_build_target_q_op', '_build_target_distribution'):
+      if getattr(type(self), name, None) not in (None, *self._TARGETS):
         raise ValueError(
           f'{type(self).__name__} overrides {name}, which its loss does not call: '
           'override loss(batch) instead, or _build_train_op, too.'

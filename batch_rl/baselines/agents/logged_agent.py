@@ -54,7 +54,8 @@ class LoggedAgentMixin(
     init_checkpoint_dir: str | None = None,
     **kwargs: Any,
   ):
-    self._log_dir = log_directory(replay_log_dir)
+    # The second name is for code of 2020.
+    self._log_dir = self._replay_log_dir = log_directory(replay_log_dir)
     self._seed = seed
     if gin_signatures.next_accepts(self, LoggedAgentMixin, 'seed'):
       kwargs['seed'] = seed
