@@ -13,6 +13,7 @@ from batch_rl.baselines.agents import dqn_agent as logged_dqn_agent
 from batch_rl.baselines.agents import random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import shard_files
+from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.multi_head import (
   atari_helpers,
@@ -256,6 +257,41 @@ def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):
   q_heads, mean = evaluate(combined)
   np.testing.assert_array_equal(q_heads, values)
   np.testing.assert_allclose(mean, values.mean(axis=2), atol=1e-5)
+
+
+class OwnBatches(FixedReplayBuffer):
+  def sample_transition_batch(self, *args):
+    batch = super().sample_transition_batch(*args)
+    return [*batch[:2], 2 * batch[2], *batch[3:]]  # rewards
+
+
+class OwnTensors(wrapped_data):
+  memory_class = OwnBatches
+
+  def unpack_transition(self, *args):
+    super().unpack_transition(*args)
+    self.transition['reward'] += self.transition['reward']
+
+
+class OwnMemory(cartpole.OFFLINE_CLASSES['dqn']):
+  def _build_replay_buffer(self, use_staging):
+    data = self._replay_data_dir, self._replay_suffix
+    return OwnTensors(*data, (4, 1), 1, observation_dtype=np.float64)
+
+  def loss(self, batch):
+    self.log_scalar('Reward', batch.reward)
+    return super().loss(batch)
+
+
+def test_an_agent_makes_its_memory(make_agent, data_dir):
+  agents = [make_agent(class_=OwnMemory) for _ in range(2)]
+  scalars, same = (a._loop.run(a._sess, 0, 20)[0] for a in agents)
+  np.testing.assert_array_equal(scalars, same)  # by the seed
+  assert scalars[:, 1].tolist() == [4.0] * 5
+  with fixed_replay_agent.without_data():
+    make_agent(class_=OwnMemory)  # It only acts.
+  with pytest.raises(ValueError, match='OwnBatches draws batches .* columns'):
+    load(data_dir, class_=OwnBatches, columns=['return_to_go'])
 
 
 class OldNetwork(tf.keras.Model):

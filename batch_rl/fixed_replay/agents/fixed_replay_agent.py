@@ -1,6 +1,7 @@
 """Base of the offline agents: a mixin that trains Dopamine agents on logged data."""
 
 import contextlib
+import copy
 import operator
 import random
 import sys
@@ -17,7 +18,7 @@ from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import games, initial_weights, progress
-from batch_rl.utils import files, programs
+from batch_rl.utils import files, programs, seeding
 from batch_rl.utils.user_code import gin_signatures
 
 _has_data = True  # of the agents that are built now
@@ -92,6 +93,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   ):
     if not _has_data:
       replay_data_dir = init_checkpoint_dir = None
+      # A subclass's, as of 2020, would read data.
+      build = FixedReplayAgentMixin._build_replay_buffer
+      vars(self)['_build_replay_buffer'] = lambda staging: build(self, staging)
     self._replay_data_dir = replay_data_dir
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
@@ -107,6 +111,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       kwargs['min_replay_history'] = 0
     super().__init__(sess, num_actions, seed=seed, **kwargs)
     session_calls.shorten(self._sess)
+    if seed is not None and getattr(self._replay, '_seed', 0) is None:
+      # A subclass's `_build_replay_buffer` of 2020 gives none.
+      self._replay._seed = seed
+      self._replay.memory.reseed(seeding.derive(seed, 'replay'))
     if not self.learns_by_loss():
       self._loop = None
       if jit_compile:
@@ -272,7 +280,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         `GraphReplay.next_batch`.
       ready: Operations to run before.
     """
-    replay = self._replay
+    # A copy, which has the tensors of another graph.
+    replay = copy.copy(self._replay)
 
     def update(batch, step):
       trained, scalars = self._update(self._batch(replay.unpack(batch), step))

@@ -47,7 +47,7 @@ class BufferOf2020:
   _store: store_lib.Store | None
   _seed: int | None
   _load_replay_buffers: Callable[[int | None], None]
-  _check_uncompressed: Callable[[], None]
+  _check_unused: Callable[[], None]
 
   def _get_checkpoint_suffixes(self, start=0, end=None):
     """Returns the shard numbers at positions [start, end), ascending.
@@ -125,7 +125,7 @@ class BufferOf2020:
     if isinstance(self._source, MissingShardError):
       raise self._source
     if self._source is None and self._assigned:
-      self._check_uncompressed()
+      self._check_unused()
       self._source = self._source_of(
         self._assigned, [*map(self._suffix_of, self._assigned)]
       )

@@ -113,8 +113,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       replay_file_start_index, replay_file_end_index
     )
     self._num_buffers = None
-    if self.loads_uncompressed:
-      self._check_uncompressed()
+    if self._draws_itself:
+      self._check_unused()
     self._seed = seed
     self._random = np.random.default_rng(seed)
     if replay_suffix is not None:
@@ -211,24 +211,30 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     """Whether memories that a subclass has loaded are sampled, not a store."""
     return self._overrides('_load_buffer') or self._assigned is not None
 
+  @property
+  def _draws_itself(self) -> bool:
+    """Whether batches for the graph come from `sample_transition_batch`."""
+    return self.loads_uncompressed or self._overrides('sample_transition_batch')
+
   def _overrides(self, method: str) -> bool:
     # An attribute of the object may replace the method, too.
     function = getattr(getattr(self, method), '__func__', None)
     return function is not getattr(FixedReplayBuffer, method)
 
-  def _check_uncompressed(self):
+  def _check_unused(self):
+    loads = self.loads_uncompressed
     without_effect = {
-      'subset': self._subset,
-      'cache_dir': self._cache_dir,
-      'preload': self._preload,
-      'skip_damaged': self._skip_damaged,
+      'subset': loads and self._subset,
+      'cache_dir': loads and self._cache_dir,
+      'preload': loads and self._preload,
+      'skip_damaged': loads and self._skip_damaged,
       'frames_on_device': self._check_raw_frames,
       'columns': self._columns,
     }
     if names := ', '.join(name for name, v in without_effect.items() if v):
       raise ValueError(
-        f'{type(self).__name__} loads shards by itself, so {names} would have no '
-        f'effect: leave {names} at the default.'
+        f'{type(self).__name__} {"loads shards" if loads else "draws batches"} by '
+        f'itself, so {names} would have no effect: leave {names} at the default.'
       )
 
   def _load_buffer(self, suffix):

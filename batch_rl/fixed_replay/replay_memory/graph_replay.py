@@ -35,7 +35,6 @@ class _Arrays:
 
   Attributes:
     types: Dtype and shape of each array, by its name, in their order.
-    names: Names of the tensors of a batch for its user.
   """
 
   def __init__(
@@ -52,7 +51,6 @@ class _Arrays:
     self._further = further
     elements = memory.get_transition_elements()
     types = {e.name: (e.type, tuple(e.shape)) for e in elements}
-    self.names = [*types, *further]
     dtype, (size, *frame_shape, _) = types['state']
     if frames is not None or has_windows:
       del types['state'], types['next_state']
@@ -90,7 +88,7 @@ class _Arrays:
 
   def load_next(self) -> tuple[np.ndarray, ...]:
     """Returns the next batch."""
-    if self._memory.loads_uncompressed:
+    if self._memory._draws_itself:
       return self._memory.sample_transition_batch()
     [batch] = self.load(self._memory.sampler.next_number(), 1)
     return batch
@@ -239,7 +237,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     Args:
       use_staging: Unused.
     """
-    is_stored = not self.memory.loads_uncompressed
+    is_stored = not self.memory._draws_itself
     # The prefetcher's threads hold this object, not the replay, and end with the replay.
     self._arrays = _Arrays(
       self.memory,
@@ -257,11 +255,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     with tf.name_scope('sample_replay'):
       with tf.control_dependencies(self.ready):
         batch = self.next_batch()
-      tensors = self.unpack(batch)
-      elements = self.memory.get_transition_elements()
-      self.unpack_transition([tensors[e.name] for e in elements], elements)
-      for name in self._further:
-        self.transition[name] = tensors[name]
+      self.unpack(batch)
 
   def _make_prefetcher(self):
     ahead, threads = self._prefetch, self._prefetch_threads
@@ -287,7 +281,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       ]
 
   def unpack(self, batch: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the tensors of a batch by name, e.g. 'state', with further columns."""
+    """Sets and returns `transition`, by `unpack_transition` and with further columns."""
     tensors = dict(zip(self._arrays.types, batch, strict=True))
     if self._frames is not None:
       last, steps = tensors['places'], tensors['steps']
@@ -296,7 +290,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     elif 'windows' in tensors:
       states = self._states(tensors['windows'], tensors['steps'])
       tensors['state'], tensors['next_state'] = states
-    return {name: tensors[name] for name in self._arrays.names}
+    elements = self.memory.get_transition_elements()
+    self.unpack_transition([tensors[e.name] for e in elements], elements)
+    for name in self._further:
+      self.transition[name] = tensors[name]
+    return self.transition
 
   def _states(
     self, windows: tf.Tensor, steps: tf.Tensor
