@@ -129,8 +129,14 @@ class FixedReplayRunner(runner.RecordedRunner):
     """Resumes from the newest checkpoint, if its run is on the same data.
 
     Raises:
-      ValueError: If the data differs, or the checkpoint cannot be restored.
+      ValueError: If the agent is no offline agent, the data differs, or the checkpoint
+        cannot be restored.
     """
+    if not hasattr(self._agent, 'begin_iteration'):
+      raise ValueError(
+        f'{type(self._agent).__name__} is no offline agent: put FixedReplayAgentMixin '
+        'first among its base classes.'
+      )
     self._compare_data(self._agent._replay.memory)
     self.record['create_environment'] = function_records.describe(
       self._create_environment_fn

@@ -76,6 +76,13 @@ def run(runner_class, directory, iterations):
     return runner, cartpole.weights(runner._agent, 'Online')
 
 
+def test_an_agent_without_the_mixin_is_refused(tmp_path, monkeypatch):
+  agent = types.SimpleNamespace(summary_writer=None)
+  monkeypatch.setattr(train, 'create_agent', lambda *_, **__: agent)
+  with pytest.raises(ValueError, match='SimpleNamespace is no offline agent'):
+    run(run_experiment.FixedReplayRunner, tmp_path, 1)
+
+
 def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(tmp_path):
   runner, weights = run(ForkRunner, tmp_path, 2)
   assert runner._agent.training_steps == 80
@@ -103,20 +110,14 @@ def test_a_runner_may_override_phases_with_their_old_parameters(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('program', 'module', 'kind', 'runner', 'data', 'flag'),
+  ('program', 'module', 'kind', 'runner', 'data'),
   [
-    (
-      *(train, run_experiment, 'offline', 'FixedReplayRunner'),
-      *('replay_data_dir', {'replay_dir': str(SAMPLE)}),
-    ),
-    (
-      *(online_train, online, 'online', 'LoggedRunner'),
-      *('replay_log_dir', {'replay_log_dir': 'logs'}),
-    ),
+    (train, run_experiment, 'offline', 'FixedReplayRunner', 'replay_data_dir'),
+    (online_train, online, 'online', 'LoggedRunner', 'replay_log_dir'),
   ],
 )
 def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
-  monkeypatch, tmp_path, program, module, kind, runner, data, flag
+  monkeypatch, tmp_path, program, module, kind, runner, data
 ):
   monkeypatch.chdir(tmp_path)
   made = []
@@ -131,7 +132,8 @@ def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
   )
   settings = {
     'base_dir': 'base',
-    **flag,
+    'replay_dir': str(SAMPLE),
+    'replay_log_dir': 'logs',
     'agent_name': 'quantile',
     'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
   }
