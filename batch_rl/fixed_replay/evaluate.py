@@ -17,7 +17,6 @@ from batch_rl.runs import command_line, evaluations, gin_files, run_record
 from batch_rl.utils import progress_bars
 from batch_rl.utils.user_code import gin_signatures
 
-FLAGS = flags.FLAGS
 _CHECKPOINTS = (
   "'last', 'best' by the run's own evaluations, 'all', or e.g. 3,7-9."
 )
@@ -67,10 +66,14 @@ def _check_environment(record, environment):
     )
 
 
-def main() -> None:
-  """Evaluates the checkpoints that the flags name."""
+def main(given: Any = None) -> None:
+  """Evaluates checkpoints.
+
+  Args:
+    given: An object with attributes of the flags' names; None for the flags.
+  """
   with command_line.user_errors():
-    play = prepare(FLAGS)
+    play = prepare(given or command_line.take_flags())
   with command_line.run_errors():
     play()
 
@@ -79,7 +82,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   """Loads an agent and its environments.
 
   Args:
-    given: The flags, or an object with attributes of their names.
+    given: An object with attributes of the flags' names.
 
   Returns:
     The function that evaluates each checkpoint, logs its mean return, and writes its

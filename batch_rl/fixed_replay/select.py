@@ -33,7 +33,6 @@ from batch_rl.runs import (
 from batch_rl.utils import choices, files
 from batch_rl.utils.user_code import user_modules
 
-FLAGS = flags.FLAGS
 METHODS = ('fqe', 'td_error', 'q_value')
 _TABLE = 'scores.csv'
 _MIN_RETURNS = 3  # fewer have no meaningful correlation
@@ -137,6 +136,7 @@ def score(
   methods: Sequence[str],
   replay_data_dir: str,
   sources: Sequence[gin_files.Source],
+  given: Any,
 ) -> dict[str, np.ndarray]:
   """Returns the scores of policies by each method, float64 (n,); NaN if Q diverges.
 
@@ -147,19 +147,20 @@ def score(
     methods: Names in `METHODS`.
     replay_data_dir: Directory of the shards, or a store.
     sources: gin files and bindings that override the settings of the first run.
+    given: An object with the attributes `out` and `seed`.
   """
   # TensorFlow takes seconds to import.
   import tensorflow as tf
 
   from batch_rl.fixed_replay import fitted_q, frozen_policy, scores
 
-  seed, found = FLAGS.seed, {}
+  seed, found = given.seed, {}
   with command_line.user_errors():
     game = games.logged_game(replay_data_dir)
     for candidate in candidates:
       games.check_game_of_run(candidate.run, candidate.record, game)
     fitted = fitted_q.FittedQ(
-      candidates[0].record, sources, replay_data_dir, FLAGS.out, seed
+      candidates[0].record, sources, replay_data_dir, given.out, seed
     )
     policies = [
       frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)
@@ -272,37 +273,39 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
   return lines
 
 
-def main(runs: Sequence[str]) -> None:
+def main(runs: Sequence[str], given: Any = None) -> None:
   """Scores and ranks policies; prints the table and writes it.
 
   Args:
     runs: Run directories.
+    given: An object with attributes of the flags' names; None for the flags.
   """
   interruption.exit_on_sigterm()
+  given = given or command_line.take_flags()
   with command_line.user_errors():
-    if not FLAGS.out:
+    if not given.out:
       raise ValueError('missing --out')
-    files.check_local(FLAGS.out)
+    files.check_local(given.out)
     if not runs:
       raise ValueError('no run: give the base_dirs of finished runs.')
-    methods = list(dict.fromkeys(FLAGS.method))
+    methods = list(dict.fromkeys(given.method))
     for method in methods or ['']:
       choices.choose('method', method, METHODS)
-    for folder in FLAGS.module_dirs:
+    for folder in given.module_dirs:
       user_modules.add_folder(folder)
-    sources = gin_files.read(FLAGS.gin_files, FLAGS.gin_bindings)
-    candidates = find_candidates(runs, FLAGS.checkpoints)
-    if FLAGS.replay_dir:
-      replay_data_dir = run_directories.find_data(FLAGS.replay_dir)
+    sources = gin_files.read(given.gin_files, given.gin_bindings)
+    candidates = find_candidates(runs, given.checkpoints)
+    if given.replay_dir:
+      replay_data_dir = run_directories.find_data(given.replay_dir)
       # All of it, whatever part the first run had, unless a binding chooses one.
       whole = gin_files.read([], ['FixedReplayBuffer.subset = None'])
       sources = [*whole, *sources]
     else:
       replay_data_dir = common_data(candidates)
-    run_record.lock(FLAGS.out, '--out')
-  found = score(candidates, methods, replay_data_dir, sources)
+    run_record.lock(given.out, '--out')
+  found = score(candidates, methods, replay_data_dir, sources, given)
   rows = table(candidates, found)
-  path = os.path.join(FLAGS.out, _TABLE)
+  path = os.path.join(given.out, _TABLE)
   with command_line.run_errors():
     files.write_bytes(path, rows.to_csv(index=False).encode())
   cells = rows.astype(object).where(rows.notna(), '').values.tolist()

@@ -17,6 +17,7 @@ import logging as std_logging
 import os
 import secrets
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -125,6 +126,15 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
       sys.exit(130)
 
   app.run(start, flags_parser=parse)
+
+
+def take_flags() -> types.SimpleNamespace:
+  """Returns the values of the flags, which the user's modules may now define, too."""
+  values = types.SimpleNamespace(**flags.FLAGS.flag_values_dict())
+  for module in (sys.argv[0], __name__):  # the program's, and those of `define`
+    names = [flag.name for flag in flags.FLAGS.get_flags_for_module(module)]
+    flags.FLAGS.remove_flag_values(names)
+  return values
 
 
 def _repetition(argv: list[str], rest: list[str]) -> str:

@@ -195,11 +195,10 @@ def evaluated(base_dir: str, chosen: str) -> dict[str, Any]:
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
   with (
-    mock.patch.object(evaluate, 'FLAGS', options),
     mock.patch.object(vector_evaluation, 'play_episodes', play),
     mock.patch.object(evaluations, 'write', write),
   ):
-    evaluate.main()
+    evaluate.main(options)
   return found
 
 

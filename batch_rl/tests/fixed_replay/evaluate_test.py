@@ -39,18 +39,30 @@ def base_dir(tmp_path_factory):
   return directory
 
 
-def evaluate_here(monkeypatch, **given):
+def evaluate_here(**given):
   """Runs `evaluate` in this process; `train` has flags of the same names."""
   options = dict(checkpoints='last', evaluation_steps=None, environments=None)
   options |= dict(seed=0, video=None, gin_bindings=[], module_dirs=[]) | given
   gin.clear_config()
   tf.compat.v1.reset_default_graph()
-  monkeypatch.setattr(evaluate, 'FLAGS', types.SimpleNamespace(**options))
-  evaluate.main()
+  evaluate.main(types.SimpleNamespace(**options))
 
 
-def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
+# Defines flags of the same names.
+PROGRAM = """
+from batch_rl.fixed_replay import train
+def create_offline_agent(*args, init_checkpoint_dir, **kwargs):
+  return train.create_agent(*args, **kwargs)
+if __name__ == '__main__': train.main()
+"""
+
+
+def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
   video = tmp_path / 'episode.mp4'
+  (tmp_path / 'mine.py').write_text(PROGRAM)
+  run, ours = base_dir / 'run.json', 'batch_rl.fixed_replay.run_experiment:'
+  record = run.read_text()
+  run.write_text(record.replace(ours, f'{tmp_path}/mine.py:', 1))
   given = dict(base_dir=str(base_dir), evaluation_steps=100, seed=3)
   program = 'fixed_replay.evaluate'
   line = programs.command(program, checkpoints='all', video=video, **given)
@@ -69,16 +81,16 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path, monkeypatch):
   assert shown.get(cv2.CAP_PROP_FRAME_COUNT) == 40
   assert shown.get(cv2.CAP_PROP_FRAME_WIDTH) == 320
   # Evaluated alone, a checkpoint gives the same episodes. gin is of another runner, too.
-  run, key = base_dir / 'run.json', '"gin_config": "'
+  key = '"gin_config": "'
   other = 'import batch_rl.baselines.run_experiment\\n'
   other += 'LoggedRunner.create_environment_fn = @create_atari_environment\\n'
-  run.write_text(run.read_text().replace(key, key + other))
-  evaluate_here(monkeypatch, checkpoints='1', **given)
+  run.write_text(record.replace(key, key + other))
+  evaluate_here(checkpoints='1', **given)
   for same in path, path.with_name('evaluate-1.json.before'):
     assert json.loads(same.read_text()) == contents[1]
 
 
-def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
+def test_bindings_replace_the_runs_settings(base_dir):
   path = base_dir / 'evaluations' / 'evaluate-1.json'
   environments = 'FixedReplayRunner.evaluation_environments=1'
   for bindings, number, expected in (
@@ -96,19 +108,19 @@ def test_bindings_replace_the_runs_settings(base_dir, monkeypatch):
     ),
   ):
     given = dict(gin_bindings=bindings, environments=number)
-    evaluate_here(monkeypatch, base_dir=str(base_dir), **given)
+    evaluate_here(base_dir=str(base_dir), **given)
     content = json.loads(path.read_text())
     lengths = [episode['length'] for episode in content['episodes']]
     assert (content['environments'], lengths) == expected
 
 
 @pytest.fixture
-def refused(monkeypatch, refusal):
+def refused(refusal):
   """Returns the line by which an evaluation is refused, before any episode."""
 
   def call(base_dir, **options):
     options['base_dir'] = str(base_dir)
-    printed = refusal(evaluate_here, monkeypatch, **options)
+    printed = refusal(evaluate_here, **options)
     assert not list((base_dir / 'evaluations').glob('evaluate-*'))
     return printed
 
@@ -165,26 +177,17 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
   assert printed.endswith('--checkpoints=0.\n')
 
 
-@pytest.mark.parametrize(
-  ('bindings', 'message'),
-  [
-    (
-      ['atari_lib.create_atari_environment.game_name="Breakout"'],
-      'game = Pong.*game = Breakout',
-    ),
-    (
-      ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack'],
-      r'shape \[242, 6\], the checkpoint has \[484, 6\]',
-    ),
+def test_what_does_not_fit_the_run_is_refused(copied, refused):
+  game = 'atari_lib.create_atari_environment.game_name="Breakout"'
+  stack = ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack']
+  for bindings, message in (
+    ([game], 'game = Pong.*game = Breakout'),
+    (stack, r'shape \[242, 6\], the checkpoint has \[484, 6\]'),
     (['AnyAgent.observation_shape=(42, 42)'], r'\(84, 84.*\(42, 42\)'),
     (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2'),
     (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
-  ],
-)
-def test_what_does_not_fit_the_run_is_refused(
-  copied, refused, bindings, message
-):
-  assert re.search(message, refused(copied, gin_bindings=bindings))
+  ):
+    assert re.search(message, refused(copied, gin_bindings=bindings))
 
 
 def test_another_rom_is_refused(copied, refused):

@@ -106,9 +106,7 @@ def names_in(base_dir):
   return {n for n, _ in tf.train.list_variables(checkpoints[1].weights)}
 
 
-def test_a_run_with_the_policy_of_another_run(
-  run, tmp_path, monkeypatch, refusal
-):
+def test_a_run_with_the_policy_of_another_run(run, tmp_path, refusal):
   run, options = run
   other, base_dir = tmp_path / 'other', tmp_path / 'fitted'
   shutil.copytree(run, other)
@@ -128,9 +126,7 @@ def test_a_run_with_the_policy_of_another_run(
 
   # Acting needs neither the other run nor its policy.
   shutil.rmtree(other)
-  evaluate_test.evaluate_here(
-    monkeypatch, base_dir=str(base_dir), evaluation_steps=20
-  )
+  evaluate_test.evaluate_here(base_dir=str(base_dir), evaluation_steps=20)
   assert (base_dir / 'evaluations' / 'evaluate-2.json').exists()
   assert 'has no checkpoints' in refusal(fit, base_dir, other, options, longer)
 

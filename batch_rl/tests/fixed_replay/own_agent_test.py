@@ -63,10 +63,8 @@ def own_code(own_folder):
   return own_folder
 
 
-def evaluate(monkeypatch, base_dir):
-  evaluate_test.evaluate_here(
-    monkeypatch, base_dir=str(base_dir), evaluation_steps=20
-  )
+def evaluate(base_dir):
+  evaluate_test.evaluate_here(base_dir=str(base_dir), evaluation_steps=20)
   path = base_dir / 'evaluations' / 'evaluate-0.json'
   return json.loads(path.read_text())['episodes']
 
@@ -96,7 +94,7 @@ def test_an_agent_is_trained_evaluated_and_reported(
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
-  assert evaluate(monkeypatch, base_dir)
+  assert evaluate(base_dir)
   assert gin.query_parameter('mine.MyAgent.gamma') == 0.5
   run = run_results.read_run(str(base_dir))
   assert (run.agent, run.is_finished) == ('Mine', True)
@@ -136,7 +134,7 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
-  lengths = [episode['length'] for episode in evaluate(monkeypatch, base_dir)]
+  lengths = [episode['length'] for episode in evaluate(base_dir)]
   assert 20 <= sum(lengths) and max(lengths) <= 30
   run = run_results.read_run(str(base_dir), game='CartPole')
   assert (run.agent, run.is_finished, run.data) == ('My', True, 'CartPole/1')
@@ -146,7 +144,7 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
 
   record['create_agent']['name'] = 'mine:main.<locals>.<lambda>'
   (base_dir / 'run.json').write_text(json.dumps(record))
-  printed = refusal(evaluate, monkeypatch, base_dir)
+  printed = refusal(evaluate, base_dir)
   assert 'main.<locals>.<lambda> of mine cannot be imported' in printed
 
 
@@ -162,15 +160,10 @@ def start(data_dir, base_dir, **flags):
 
 
 def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
-  assert 'replay_scheme' in refusal(
-    start,
-    data_dir,
-    tmp_path / 'base',
-    agent_name='elsewhere.MyAgent',
-    module_dirs=['folder'],
-    gin_files=[],
-    gin_bindings=['FixedReplayDQNAgent.replay_scheme = 1'],
-  )
+  scheme = 'FixedReplayDQNAgent.replay_scheme = 1'
+  given = dict(agent_name='elsewhere.MyAgent', module_dirs=['folder'])
+  given |= dict(gin_files=[], gin_bindings=[scheme])
+  assert 'replay_scheme' in refusal(start, data_dir, tmp_path / 'base', **given)
 
 
 def test_a_run_keeps_its_networks_and_records_what_trains(

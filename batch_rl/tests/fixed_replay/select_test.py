@@ -56,7 +56,7 @@ def folder(tmp_path_factory):
   return folder
 
 
-def select_here(monkeypatch, folder, runs, **given):
+def select_here(folder, runs, **given):
   """Runs `select` in this process; `train` has flags of the same names."""
   options = dict(method=['fqe'], out=str(folder / 'out'), checkpoints='last')
   options |= dict(replay_dir=None, seed=0, module_dirs=[], gin_files=[])
@@ -64,8 +64,8 @@ def select_here(monkeypatch, folder, runs, **given):
   tf.compat.v1.reset_default_graph()
   gin.clear_config()
   run_record._locks.clear()
-  monkeypatch.setattr(select, 'FLAGS', types.SimpleNamespace(**options))
-  select.main([str(folder / run) for run in runs])
+  given = types.SimpleNamespace(**options)
+  select.main([str(folder / run) for run in runs], given)
 
 
 def q_table(base_dir):
@@ -85,7 +85,7 @@ def td_error(q_values, gamma, columns):
 
 
 def test_policies_are_ranked_by_the_command_line(
-  folder, tmp_path, monkeypatch, capsys, refusal
+  folder, tmp_path, capsys, refusal
 ):
   names = ['worst', 'best', 'middle']
   line = programs.command(
@@ -115,7 +115,7 @@ def test_policies_are_ranked_by_the_command_line(
   before = {*threading.enumerate()}
   for out in (tmp_path / 'other', tmp_path / 'out'):
     capsys.readouterr()
-    select_here(monkeypatch, folder, ['best'], out=str(out))
+    select_here(folder, ['best'], out=str(out))
     assert pd.read_csv(out / 'scores.csv').fqe.tolist() == [rows.fqe['best']]
     assert 'correlation' not in capsys.readouterr().out
   assert set((tmp_path / 'out/fqe').iterdir()) == runs
@@ -125,7 +125,7 @@ def test_policies_are_ranked_by_the_command_line(
     assert '"evaluation": null' in (run / 'progress.json').read_text()
   once = {'gin_bindings': [*FAST, 'FixedReplayRunner.num_iterations = 1']}
   given = {'out': str(tmp_path / 'out'), **once}
-  line = refusal(select_here, monkeypatch, folder, ['best'], **given)
+  line = refusal(select_here, folder, ['best'], **given)
   assert 'has 2 iterations, more than num_iterations = 1' in line
 
 
@@ -165,8 +165,9 @@ def test_an_evaluation_has_the_defaults_of_a_users_agent():
 def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   def refused(runs, **options):
     options = {'out': str(tmp_path / 'out'), **options}
-    return refusal(select_here, monkeypatch, folder, runs, **options)
+    return refusal(select_here, folder, runs, **options)
 
+  subset = "FixedReplayBuffer.subset = 'last_transitions(1)'"
   other = shutil.copytree(folder / 'best', folder / 'other')
   record = json.loads((other / 'run.json').read_text())
   record['data']['subset_hash'] = 'f' * 16
@@ -186,24 +187,19 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
     (['best'], {'replay_dir': str(pong)}, "but the game is 'Pong'"),
     (['best'], {'gin_bindings': [wide]}, 'several outputs an action'),
     (['best'], {'gin_bindings': ['AnyAgent.gama = 1']}, 'gama'),
-    (
-      ['best'],
-      {'gin_bindings': ["FixedReplayBuffer.subset = 'last_transitions(1)'"]},
-      'no initial state',
-    ),
+    (['best'], {'gin_bindings': [subset]}, 'no initial state'),
   ):
     assert message in refused(runs, **options)
   # Named data are used whole, whatever part of its own a run trained on.
-  record['gin_config'] += "\nFixedReplayBuffer.subset = 'last_transitions(1)'"
+  record['gin_config'] += f'\n{subset}'
   (other / 'run.json').write_text(json.dumps(record))
   named = {'replay_dir': str(folder / 'data/Chain/1'), 'method': ['td_error']}
   options = {'out': str(tmp_path / 'out'), **named}
-  select_here(monkeypatch, folder, ['other', 'best'], **options)
+  select_here(folder, ['other', 'best'], **options)
   scores = pd.read_csv(tmp_path / 'out/scores.csv').td_error
   assert scores[0] == scores[1]
   shape = property(lambda policy: (len(policy.base_dir), 1), lambda *_: None)
-  monkeypatch.setattr(
-    fitted_q.frozen_policy.FrozenPolicy, 'state_shape', shape, raising=False
-  )
+  policy = fitted_q.frozen_policy.FrozenPolicy
+  monkeypatch.setattr(policy, 'state_shape', shape, raising=False)
   line = refused(['best', 'middle'], **named)
   assert 'middle has states of shape' in line and 'rank them apart' in line

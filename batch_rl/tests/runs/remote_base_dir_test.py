@@ -27,7 +27,7 @@ def remote(tmp_path, monkeypatch):
 
 
 def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
-  remote, tmp_path, monkeypatch, caplog
+  remote, tmp_path, caplog
 ):
   start, whole = resume_test.offline_run(tmp_path / 'log'), tmp_path / 'run'
   assert start(whole)
@@ -40,7 +40,7 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
 
   with caplog.at_level(logging.INFO, logger='absl'), cartpole.small_layers():
     evaluate_test.evaluate_here(
-      monkeypatch, base_dir=remote, checkpoints='best', evaluation_steps=20
+      base_dir=remote, checkpoints='best', evaluation_steps=20
     )
   assert f'episodes: {remote}/evaluations/evaluate-' in caplog.text
 
