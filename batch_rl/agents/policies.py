@@ -67,9 +67,8 @@ def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
 def sample(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Returns actions sampled from softmax(logits), integers (n,)."""
   # argmax(logits + Gumbel noise), since XLA lacks `stateless_categorical`.
-  noise = tf.random.stateless_uniform(
-    tf.shape(logits), seed, dtype=logits.dtype
-  )
+  shape, dtype = tf.shape(logits), logits.dtype
+  noise = tf.random.stateless_uniform(shape, seed, dtype=dtype)
   return tf.argmax(logits - tf.math.log(-tf.math.log(noise)), axis=1)
 
 

@@ -237,12 +237,10 @@ class FixedReplayRunner(runner.RecordedRunner):
       The number of episodes, and their mean return.
     """
     self._agent.eval_mode = True
-    with self._show_progress(
-      self._evaluation_steps, 'eval', 'step'
-    ) as progress:
+    with self._show_progress(self._evaluation_steps, 'eval', 'step') as bar:
 
       def update(steps):
-        progress.update(steps)
+        bar.update(steps)
         self._evaluation_safe_point()
 
       episodes = vector_evaluation.play_episodes(
@@ -254,7 +252,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       )
       returns = [episode.undiscounted_return for episode in episodes]
       mean = float(np.mean(returns)) if returns else math.nan
-      progress.set_postfix_str(f'return={mean:.2f}')
+      bar.set_postfix_str(f'return={mean:.2f}')
     for episode in episodes:
       statistics.append(
         {

@@ -135,9 +135,7 @@ def _shared_games(
 ) -> tuple[list[str], list[str]]:
   """Returns the games that all methods have, and notes."""
   known = [g for g in games if normalisation.can_normalise(g, normaliser)]
-  shared = [
-    g for g in known if all(g in by_game for by_game in scores.values())
-  ]
+  shared = [g for g in known if all(g in own for own in scores.values())]
   notes = []
   if unknown := sorted(set(games) - set(known)):
     notes.append(f'without a {normaliser} score: {files.format_names(unknown)}')

@@ -249,12 +249,11 @@ def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
       'seed of each run is derived. Increase `runs:` instead.'
     )
   has_others = max(agents, len(methods)) > 1
+  # Cells of one run of the data start together, and share its store.
+  each = itertools.product(seeds, runs, games, methods)
   cells = [
     _cell(base_dir, settings, method, game, run, seed, has_others)
-    # Cells of one run of the data start together, and share its store.
-    for seed, run, game, method in itertools.product(
-      seeds, runs, games, methods
-    )
+    for seed, run, game, method in each
   ]
   counts = collections.Counter(cell.directory for cell in cells)
   if len(counts) < len(cells):

@@ -79,9 +79,7 @@ def test_deferred_packages_are_imported_at_their_first_use():
   assert adapter._is_pandas_series(frame['a'])
 
 
-def test_packages_import_nothing_heavy_and_the_data_tools_change_nothing(
-  tmp_path,
-):
+def test_packages_import_nothing_heavy_and_data_tools_change_nothing(tmp_path):
   """Hooks are installed by the import of any package of agents."""
   done = run(f"""
 import importlib, os, sys

@@ -95,9 +95,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     numbers = number_ranges.parse(text, f'--{option}')
   data_dir = arguments.data_dir
   if not data_dir:
-    raise ValueError(
-      'there is no destination: give --data_dir or set DATA_DIR.'
-    )
+    raise ValueError('no destination: give --data_dir or set DATA_DIR.')
   files.check_local(data_dir)
   argument_types.check_outside(data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):

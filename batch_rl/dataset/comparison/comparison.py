@@ -61,9 +61,8 @@ def compare(
     b: The other copy.
     with_frames: Whether frames were read.
   """
-  hashes_a, hashes_b = (
-    copy.rows.episode_hashes(with_frames) for copy in (a, b)
-  )
+  hashes_a = a.rows.episode_hashes(with_frames)
+  hashes_b = b.rows.episode_hashes(with_frames)
   only_a = _without_partner(hashes_a, hashes_b)
   only_b = _without_partner(hashes_b, hashes_a)
   return Comparison(

@@ -137,9 +137,7 @@ class NoModel:
     (RandomActing, functional, 'acts draws .* RandomStandardNormal'),
   ],
 )
-def test_networks_that_cannot_be_used_are_named(
-  make_agent, class_, network, found
-):
+def test_unusable_networks_are_named(make_agent, class_, network, found):
   with pytest.raises(ValueError, match=found):
     make_agent(class_=class_, network=network)
 

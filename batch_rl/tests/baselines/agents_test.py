@@ -83,9 +83,7 @@ def online_weights(agent):
 
 
 @pytest.mark.parametrize('name', CLASSES)
-def test_trains_and_logs_before_and_after_a_checkpoint(
-  name, make_agent, tmp_path
-):
+def test_trains_and_logs_across_a_checkpoint(name, make_agent, tmp_path):
   """The agent after the checkpoint starts from offline weights before it."""
   agent = make_agent(name)
   assert name == 'random' or agent.gamma == GAMMA

@@ -119,9 +119,7 @@ def test_a_restored_memory_draws_the_next_transitions(tmp_path, offline_dir):
   assert not np.array_equal(expected[0][0], expected[1][0])
 
 
-def test_a_directory_without_a_share_is_warned_of(
-  tmp_path, offline_dir, caplog
-):
+def test_a_directory_without_share_is_warned_of(tmp_path, offline_dir, caplog):
   memory = make_memory(tmp_path, offline_dir=offline_dir)
   assert memory.offline is None and 'offline_fraction is 0' in caplog.text
 

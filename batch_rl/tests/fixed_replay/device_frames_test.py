@@ -142,9 +142,7 @@ def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
 
 
 @pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
-def test_frames_are_loaded_once_and_again_for_other_shards(
-  logs, caplog, ways, loads
-):
+def test_frames_are_loaded_again_for_other_shards(logs, caplog, ways, loads):
   caplog.set_level(logging.INFO, 'absl')
   ways = {**ways, 'frames_on_device': True}
   with make_replay(logs['planes'], **ways) as (replay, session):

@@ -183,9 +183,7 @@ def test_skipping_a_damaged_shard_gives_one_hash(tmp_path, caplog):
   assert 'waiting' not in caplog.text
 
 
-def test_too_little_memory_is_reported_after_the_first_shard(
-  tmp_path, monkeypatch
-):
+def test_too_little_memory_is_reported_after_a_shard(tmp_path, monkeypatch):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
 
   class NoMemory:

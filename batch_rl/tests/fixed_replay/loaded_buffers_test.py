@@ -171,9 +171,7 @@ def inner_indices(directory, stack_size, horizon):
   'class_', [LoadsDopamines, LoadsAll, LoadsAllDopamines]
 )
 @pytest.mark.parametrize(('horizon', 'stack_size'), [(1, 4), (3, 1), (5, 4)])
-def test_truncated_episodes_do_not_terminate(
-  tmp_path, class_, stack_size, horizon
-):
+def test_truncation_is_no_termination(tmp_path, class_, stack_size, horizon):
   """Also at the ring's end, and beside an episode that terminates."""
   lengths = [10, 1, 1, 2] * 9
   is_truncated = [i % 4 != 1 for i in range(len(lengths))]

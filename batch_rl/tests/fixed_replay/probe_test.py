@@ -165,9 +165,7 @@ class Hidden(tf.keras.Model):
     ({'network': Hidden}, EVERYTHING - FEATURES),
   ],
 )
-def test_what_an_agent_does_not_have_is_left_out(
-  make_agent, arguments, expected
-):
+def test_what_an_agent_lacks_is_left_out(make_agent, arguments, expected):
   found = probe.Probe(make_agent(**arguments), 1).measure()
   assert found.keys() == expected
   assert np.isfinite([*found.values()]).all()

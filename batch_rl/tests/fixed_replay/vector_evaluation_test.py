@@ -66,9 +66,7 @@ class ScriptedEnvironments:
   ),
   num_steps=st.integers(1, 120),
 )
-def test_each_environment_plays_whole_episodes_for_its_share(
-  lengths, num_steps
-):
+def test_each_environment_plays_episodes_for_its_share(lengths, num_steps):
   environments = ScriptedEnvironments(lengths)
   steps = []
 

@@ -53,9 +53,7 @@ def episode_mixtures(agent, num_episodes):
 @pytest.mark.parametrize(
   ('eval_mode', 'explores'), [(False, True), (True, True), (False, False)]
 )
-def test_acts_on_the_mixture_or_on_the_mean(
-  built, strategy, eval_mode, explores
-):
+def test_acts_on_the_mixture_or_mean(built, strategy, eval_mode, explores):
   agent = reset(built[0], strategy, explores=explores)
   agent.begin_episode(OBSERVATION)
   first = agent._episode_mixture

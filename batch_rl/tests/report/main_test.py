@@ -324,9 +324,7 @@ def test_a_report_replaces_another(run, tmp_path):
   assert {path.name for path in tmp_path.iterdir()} == {'report', 'runs'}
 
 
-def test_names_that_are_paths_or_not_unicode_or_have_special_characters(
-  run, tmp_path
-):
+def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
   """They harm neither page nor tables."""
   for folder in ('log', 'minatar'):
     made_up_runs.write_dopamine_log(tmp_path / 'runs' / folder, [1.0])

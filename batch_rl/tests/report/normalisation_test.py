@@ -14,9 +14,7 @@ from benchmarks import minatar_scores, random_scores
 
 # Tests of single values would repeat these hashes.
 HASH = 'bc50b9ded783fe1d17347e2b6d03f5ff12d3fdec8081cadf07a1c080eb4f47ac'
-MINATAR_HASH = (
-  '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690'
-)
+MINATAR = '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690'
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def scores(monkeypatch):
 def test_the_values_are_those_of_the_hashes():
   for path, digest, normaliser in (
     (normalisation.NORMALISERS_CSV, HASH, 'human'),
-    (normalisation.MINATAR_SCORES_CSV, MINATAR_HASH, 'dqn_final'),
+    (normalisation.MINATAR_SCORES_CSV, MINATAR, 'dqn_final'),
   ):
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert digest[:12] in normalisation.describe(normaliser)

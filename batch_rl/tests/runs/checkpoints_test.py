@@ -109,9 +109,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
   assert kept.newest()[0].position == Position(2)
 
 
-def test_only_incomplete_ones_are_ignored_and_only_damaged_ones_an_error(
-  tmp_path, kept
-):
+def test_incomplete_ones_are_ignored_and_damaged_ones_an_error(tmp_path, kept):
   save(kept, Position(1))
   path = tmp_path / 'checkpoints/ckpt-0'
   path.rename(tmp_path / 'checkpoints/ckpt-0.tmp')
@@ -173,9 +171,7 @@ def test_checkpoints_are_due_by_time_and_by_steps(tmp_path, monkeypatch):
   assert not never.is_due(Position(0, 10**9))
 
 
-def test_checkpoints_of_dopamine_are_refused_instead_of_a_new_start(
-  tmp_path, kept
-):
+def test_checkpoints_of_dopamine_are_refused_at_the_start(tmp_path, kept):
   folder = tmp_path / 'checkpoints'
   folder.mkdir()
   (folder / 'sentinel_checkpoint_complete.3').write_text('done')

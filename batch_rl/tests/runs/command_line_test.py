@@ -356,9 +356,7 @@ def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
   assert 'gamma = 0.5' in record['gin_config']
 
 
-def test_first_weights_are_needed_only_at_the_start(
-  trained, tmp_path, data, refusal
-):
+def test_weights_are_needed_only_at_the_start(trained, tmp_path, data, refusal):
   start = shutil.copytree(trained, tmp_path / 'start')
   run = tmp_path / 'base', data
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))

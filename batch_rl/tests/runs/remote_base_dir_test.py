@@ -51,9 +51,7 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   assert read.returns.tolist() == local.returns.tolist()
 
 
-def test_what_is_damaged_but_not_what_is_unavailable_is_put_aside(
-  remote, monkeypatch
-):
+def test_what_is_damaged_not_unavailable_is_put_aside(remote, monkeypatch):
   kept = checkpoints.Checkpoints(remote)
   for iteration in (1, 2):
     checkpoints_test.save(kept, Position(iteration))

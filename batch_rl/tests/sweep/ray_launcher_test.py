@@ -89,9 +89,7 @@ def test_attempts_of_cells(no_cluster, monkeypatch, tmp_path):
   monkeypatch.setattr(ray, 'wait', lambda names, **_: (names[:1], names[1:]))
   monkeypatch.setattr(ray, 'get', get)
   monkeypatch.setattr(ray, 'cancel', cancelled.append)
-  planned = [
-    plan.Cell(name, 'offline', str(tmp_path / name), ()) for name in ends
-  ]
+  planned = [plan.Cell(n, 'offline', str(tmp_path / n), ()) for n in ends]
   for cell in planned:
     (tmp_path / cell.name).mkdir()
   sweep = made_up_sweeps.make(*planned, cpus=2, gpus=0.5, retries=4)

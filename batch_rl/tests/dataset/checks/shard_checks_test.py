@@ -115,9 +115,7 @@ def test_impossible_actions_are_found(tmp_path, environment, limit):
 
 
 @pytest.mark.parametrize('is_atari', [False, True])
-def test_other_environments_are_not_checked_as_atari(
-  tmp_path, is_atari, monkeypatch
-):
+def test_others_are_not_checked_as_atari(tmp_path, is_atari, monkeypatch):
   """A bandit has the same observation at each step, and large rewards."""
   monkeypatch.setattr(run_checks, '_MAX_EPISODE_STEPS', 120)
   metadata = {'environment': ATARI if is_atari else {'game': 'Bandit'}}

@@ -8,9 +8,7 @@ from batch_rl.tests import observations
 
 
 @pytest.mark.parametrize('kind', observations.KINDS)
-def test_every_command_reads_shards_and_their_store(
-  kind, run, tmp_path, monkeypatch
-):
+def test_each_command_reads_shards_and_store(kind, run, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   observations.write('worlds/1/replay_logs', kind, stack_size=2)
   out = run.output('verify', 'worlds/1')

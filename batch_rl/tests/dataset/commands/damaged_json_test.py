@@ -91,9 +91,7 @@ def fuzzed_run(tmp_path_factory):
   suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(data=st.data(), value=VALUES)
-def test_any_change_of_a_manifest_is_read_or_one_line(
-  fuzzed_run, run, data, value
-):
+def test_a_changed_manifest_is_read_or_one_line(fuzzed_run, run, data, value):
   directory, intact = fuzzed_run
   changed = json.loads(json.dumps(intact))
   entry = data.draw(st.sampled_from(['environment', 'format', *intact]))

@@ -44,9 +44,7 @@ def paths(tmp_path_factory):
   runs.write_run(root / 'small shards', logged, capacity=34)
   store.convert(str(logs), str(root / 'store'))
   # The sample's rewards are all -1, 0 or 1.
-  unclipped = [
-    (frames, action, 3 * reward) for frames, action, reward in logged
-  ]
+  unclipped = [(f, action, 3 * reward) for f, action, reward in logged]
   parts = [[(None, episode) for episode in unclipped[part]] for part in PARTS]
   reader = store_import_test.ListReader(dict(enumerate(parts)))
   store_import.import_parts(reader, str(root / 'imported'))

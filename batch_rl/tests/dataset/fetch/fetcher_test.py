@@ -62,9 +62,7 @@ def test_fsspec_sources(root, run, data_dir, kind):
 
 
 @pytest.mark.parametrize('damage', ['bit', 'empty', 'no array', 'truncated'])
-def test_damaged_file_is_fetched_twice_and_named(
-  root, server, run, data_dir, damage
-):
+def test_damage_is_fetched_twice_and_named(root, server, run, data_dir, damage):
   body = {
     'bit': corrupt(root / RUN / FRAMES),
     'empty': b'',
@@ -108,9 +106,7 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
     (shard_reader.ReadError('x cannot be read.'), 'error: x cannot be read.'),
   ],
 )
-def test_a_full_or_failing_disk_is_one_line(
-  server, run, monkeypatch, error, reported
-):
+def test_a_failing_disk_is_one_line(server, run, monkeypatch, error, reported):
   monkeypatch.setattr(files, 'sync', mock.Mock(side_effect=error))
   assert reported in run.error(server.url)
 

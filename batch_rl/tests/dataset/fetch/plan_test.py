@@ -89,9 +89,7 @@ def test_incomplete_shard_is_not_fetched(
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
 
 
-def test_a_server_may_refuse_a_shard_or_to_give_headers_only(
-  server, run, data_dir
-):
+def test_a_server_may_refuse_a_shard_or_headers_only(server, run, data_dir):
   server.statuses = {shard_files.file_name('observation', 2): [403, 100]}
   out = run.output(server.url, code=1)
   assert 'missing: Pong/1: the source refuses shards 2' in out

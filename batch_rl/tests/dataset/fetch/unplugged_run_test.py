@@ -58,9 +58,7 @@ def test_all_checkpoints_are_the_default(web, run, store):
     ('', 'dopamine'),
   ],
 )
-def test_the_right_folder_and_layout_are_asked_for(
-  web, run, tmp_path, folder, layout
-):
+def test_another_folder_or_layout_is_named(web, run, tmp_path, folder, layout):
   code, out, err = run(web.url + folder, f'--layout={layout}')
   assert code in (1, 2) and not out and is_one_line(err)
   assert 'the folder above the games' in err and '--layout' in err

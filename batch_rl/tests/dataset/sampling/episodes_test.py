@@ -44,9 +44,7 @@ def tiny_episodes(lengths):
   last_is_open=st.booleans(),
   as_store=st.booleans(),
 )
-def test_episodes_come_back_as_they_were_logged(
-  kinds, capacity, last_is_open, as_store
-):
+def test_episodes_come_back_as_logged(kinds, capacity, last_is_open, as_store):
   # The first three rows of an episode without padding serve as context.
   lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
   kind_of = {i: kind for i, (_, kind) in enumerate(kinds)}

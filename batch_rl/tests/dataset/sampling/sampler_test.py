@@ -50,9 +50,7 @@ def assert_draws(sampler, run, present, kept=None):
   Its store has the shards `present`; it may be restricted to the shards `kept`.
   """
   in_store = run.rows_of(present)
-  chosen = [
-    row for row in in_store if kept is None or run.shard_of[row] in kept
-  ]
+  chosen = [r for r in in_store if kept is None or run.shard_of[r] in kept]
   expected = known_runs.transitions(
     run, chosen, sampler.stack_size, sampler.update_horizon, GAMMA
   )

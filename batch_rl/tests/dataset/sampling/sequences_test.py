@@ -42,9 +42,7 @@ def expected_sequences(run, kept, selected, length, stack_size, gamma):
     for i, last in enumerate(steps):
       inside = steps[max(0, i - length + 1) : i + 1]
       context = range(inside[0] - stack_size + 1, last + 1)
-      frames = [
-        run.rows[row].frame if row in trajectory else 0 for row in context
-      ]
+      frames = [run.rows[r].frame if r in trajectory else 0 for r in context]
       columns = []
       for row in inside:
         _, *logged = dataclasses.astuple(run.rows[row])
@@ -220,9 +218,7 @@ def probabilities(run, weighting, temperature):
   ('weighting', 'temperature'),
   [('steps', 0.1), ('trajectories', 0.1), ('returns', 0.1), ('returns', 2.0)],
 )
-def test_steps_are_drawn_with_their_probabilities(
-  run, opened, weighting, temperature
-):
+def test_steps_have_their_probabilities(run, opened, weighting, temperature):
   sampler = make(opened, weighting=weighting, temperature=temperature, seed=1)
   expected, draws = probabilities(run, weighting, temperature), 200_000
   assert sampler.steps().tolist() == list(expected)

@@ -158,9 +158,7 @@ def test_checksums_are_those_of_the_blocks_before(directory):
   ]
 
 
-def test_packed_shard_is_fresh_until_its_files_change(
-  logs, directory, monkeypatch
-):
+def test_a_shard_is_fresh_until_its_files_change(logs, directory, monkeypatch):
   packed = open_packed(directory)
   path = logs / shard_files.file_name('reward', 1)
 

@@ -79,9 +79,7 @@ def intact(tmp_path_factory):
   preload=st.booleans(),
   place=st.floats(0, 1, exclude_max=True),
 )
-def test_no_damage_is_silent(
-  tmp_path_factory, intact, name, kind, preload, place
-):
+def test_no_silent_damage(tmp_path_factory, intact, name, kind, preload, place):
   """Damage is found on opening, or by every read that needs the damaged block."""
   directory = tmp_path_factory.mktemp('damaged') / 'store'
   shutil.copytree(intact[0], directory)
@@ -221,9 +219,7 @@ def test_full_disk_leaves_no_partial_shard(tmp_path):
   assert content['shards'] == [0, 1]
 
 
-def test_a_conversion_continues_without_a_shard_removed_since(
-  tmp_path, monkeypatch
-):
+def test_a_conversion_continues_without_a_removed_shard(tmp_path, monkeypatch):
   logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
   shards.write_run(logs, [30] * 8, capacity=50)
   with monkeypatch.context() as patch:
@@ -272,9 +268,7 @@ def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
 
 
 @pytest.mark.parametrize('name', ['shard-0.bin', 'dictionary'])
-def test_a_failed_read_leaves_the_cache_as_it_is(
-  tmp_path, monkeypatch, packings, name
-):
+def test_a_failed_read_leaves_the_cache(tmp_path, monkeypatch, packings, name):
   logs, cache = tmp_path / 'logs', tmp_path / 'cache'
   shards.write_run(logs, [30] * 2, capacity=50)
   stores.open_store(logs, directory=str(cache)).close()

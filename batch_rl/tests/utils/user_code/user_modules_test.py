@@ -66,9 +66,7 @@ def test_whose_error_it_is(own_folder):
     ({}, '<interpreter>', '__main__.Mine'),
   ],
 )
-def test_classes_of_the_main_program_have_a_name(
-  monkeypatch, main, module, dotted
-):
+def test_classes_of_a_main_program_are_named(monkeypatch, main, module, dotted):
   """Of a module by `python -m`, of a file, and of an interactive session."""
   monkeypatch.setitem(sys.modules, '__main__', types.SimpleNamespace(**main))
   assert user_modules.main_module() == module
