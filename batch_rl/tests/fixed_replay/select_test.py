@@ -129,7 +129,7 @@ def test_policies_are_ranked_by_the_command_line(
   assert 'has 2 iterations, more than num_iterations = 1' in line
 
 
-def test_fqe_learns_the_mean_of_random_returns(folder, tmp_path, monkeypatch):
+def test_fqe_learns_the_mean_of_random_returns(folder, tmp_path):
   # One state; each step pays 1, and ends the episode with probability 0.1.
   logs = tmp_path / 'data/Chain/1/replay_logs'
   shape = chain.STATES, 1
@@ -138,7 +138,7 @@ def test_fqe_learns_the_mean_of_random_returns(folder, tmp_path, monkeypatch):
       for left in reversed(range(length)):
         log.add(chain.one_hot(0), 1, 1.0, left == 0)
   data = {'replay_dir': str(logs.parent), 'out': str(tmp_path / 'out')}
-  select_here(monkeypatch, folder, ['best'], **data)
+  select_here(folder, ['best'], **data)
   [value] = pd.read_csv(tmp_path / 'out/scores.csv').fqe
   assert value == pytest.approx(1 / (1 - chain.GAMMA * 0.9), abs=1)
 

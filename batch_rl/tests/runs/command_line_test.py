@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import types
 from unittest import mock
 
 import gin
@@ -217,13 +218,15 @@ def test_gin_files_of_the_package_are_found_by_their_names(own_folder):
 
 
 def test_missing_flags_are_named(refusal):
-  for program, missing in (
-    (offline, '--base_dir, --replay_dir'),
-    (online, '--base_dir'),
-    (evaluate, '--base_dir'),
+  main = programs.run_here
+  printed = refusal(main, offline, base_dir=None)
+  assert printed.endswith('error: missing --base_dir, --replay_dir\n')
+  given = types.SimpleNamespace(base_dir=None)
+  for printed in (
+    refusal(main, online, base_dir=None),
+    refusal(evaluate.main, given),
   ):
-    printed = refusal(programs.run_here, program, base_dir=None)
-    assert printed.endswith(f'error: missing {missing}\n')
+    assert printed.endswith('error: missing --base_dir\n')
 
 
 def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
