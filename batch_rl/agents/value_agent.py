@@ -142,6 +142,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
+    # A user's backup that overrides `__call__` may have left the gradient.
     targets = self.backup(self, batch).without_gradient()
     seed = batch.seed_for('online')
     outputs = self.head.outputs(self.online, batch.state, seed)

@@ -205,12 +205,11 @@ def freeze(agent: Any) -> FrozenNetwork:
 
 def _own_probabilities(policy, outputs):
   """Returns a policy's probabilities; None if a subclass overrides only `__call__`."""
-  for owner in type(policy).__mro__:
-    if 'probabilities' in vars(owner):
-      return policy.probabilities(outputs)
-    if '__call__' in vars(owner):
-      return None
-  return None
+  defined = {'probabilities', '__call__'}
+  owner = next(c for c in type(policy).__mro__ if defined & vars(c).keys())
+  return (
+    policy.probabilities(outputs) if 'probabilities' in vars(owner) else None
+  )
 
 
 def _drop_unused_functions(graph: tf.compat.v1.GraphDef) -> None:

@@ -137,7 +137,7 @@ class Progress(contextlib.ExitStack):
     return self._update
 
   def __call__(self, stage: str, count: int, total: int) -> None:
-    """Advances the bar of a stage, in one thread; see `episode_import.Progress`."""
+    """Advances the bar of a stage, in one thread; see `progress_bars.Callback`."""
     if stage != self._stage:
       self.begin(stage, total)
     self._update(count)

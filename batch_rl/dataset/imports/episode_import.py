@@ -8,14 +8,14 @@ import abc
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from batch_rl.dataset.imports import examples, png_frames, tfrecords
 from batch_rl.dataset.shards import shard_files
-from batch_rl.utils import files
+from batch_rl.utils import files, progress_bars
 
 LAST_STEPS = ('auto', 'transition', 'observation')
 _WITH_ARTICLE = {'transition': 'a transition', 'observation': 'an observation'}
@@ -23,8 +23,6 @@ _WITH_ARTICLE = {'transition': 'a transition', 'observation': 'an observation'}
 # lost, and each episode ends one step earlier.
 _ASSUMED_LAST_STEP = 'observation'
 _NUM_ACTIONS = 18
-# Receives the name of a stage, the amount done since the last call, and the total.
-Progress = Callable[[str, int, int], None]
 
 
 class LastStepError(ValueError):
@@ -270,7 +268,7 @@ def choose_last_step(
   reader: EpisodeReader,
   wanted: str,
   first: Part,
-  progress: Progress = lambda stage, count, total: None,
+  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> tuple[str, bool]:
   """Returns the content of terminal steps, and whether it is assumed.
 

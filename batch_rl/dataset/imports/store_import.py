@@ -25,7 +25,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import files, locks, machine
+from batch_rl.utils import files, locks, machine, progress_bars
 
 # LZ4 level: a quarter faster than `shard_packing`'s, for 3 % more bytes.
 _LEVEL = 4
@@ -81,7 +81,7 @@ class StoreImport:
     command: str,
     last_step: str = 'auto',
     own_names: Collection[str] = (),
-    progress: episode_import.Progress = lambda stage, count, total: None,
+    progress: progress_bars.Callback = lambda stage, count, total: None,
   ):
     self.directory = directory
     self._identity = identity
@@ -379,7 +379,7 @@ def import_parts(
   directory: str,
   game: str | None = None,
   last_step: str = 'auto',
-  progress: episode_import.Progress = lambda stage, count, total: None,
+  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Imports all parts of a dataset; continues an interrupted import.
 

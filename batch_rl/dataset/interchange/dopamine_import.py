@@ -6,13 +6,13 @@ import shutil
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import digests, manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import machine, staging_directory, threads
+from batch_rl.utils import machine, progress_bars, staging_directory, threads
 
 
 def import_store(
   shards: shard_discovery.DiscoveredShards,
   directory: str,
-  progress: store.Progress = lambda stage, count, total: None,
+  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> list[str]:
   """Packs shards into a store.
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
-from batch_rl.utils import staging_directory
+from batch_rl.utils import progress_bars, staging_directory
 
-Progress = Callable[[str, int, int], None]
 # Opens a dataset in an empty directory. Yields a function that writes an episode and
 # returns its number of steps (0 if it was skipped), and entries for the summary.
 OpenWriter = Callable[
@@ -24,7 +23,7 @@ def export(
   destination: str,
   open_writer: OpenWriter,
   subset: str | None = None,
-  progress: Progress = lambda stage, count, total: None,
+  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Writes a run in another format, atomically.
 

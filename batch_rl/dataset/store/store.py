@@ -6,7 +6,7 @@ The compressed frames (`frame_blocks`) are in memory or in a memory-mapped direc
 directory may be a cache beside the shards, or replace them (`convert`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ import numpy as np
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import frame_reading, packer, store_directory
 from batch_rl.dataset.store.store_directory import list_shards
+from batch_rl.utils import progress_bars
 
 __all__ = ['Store', 'convert', 'list_shards']
-
-Progress = Callable[[str, int, int], None]
 
 
 class Store(packer.PackedRun):
@@ -133,7 +132,7 @@ def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
 def convert(
   data_dir: str,
   directory: str,
-  progress: Progress = lambda stage, count, total: None,
+  progress: progress_bars.Callback = lambda stage, count, total: None,
   made_by: str | None = None,
 ) -> Store:
   """Converts a run's shards to a store that can be used in their place.
