@@ -198,9 +198,8 @@ class RunFrames(run_rows.RunRows):
     """
     wanted = rows[:, None] + np.arange(length)
     stops = np.append(self.breaks, self.starts[-1])
-    stop = stops[
-      np.minimum(np.searchsorted(stops, rows, side='right'), len(stops) - 1)
-    ]
+    place = np.searchsorted(stops, rows, side='right')
+    stop = stops[np.minimum(place, len(stops) - 1)]
     wanted[wanted >= stop[:, None]] = -1
     frames = self.frames(wanted.ravel())
     return frames.reshape(*wanted.shape, *self.frame_shape)

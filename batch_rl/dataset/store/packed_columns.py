@@ -82,8 +82,7 @@ class Columns:
     """Returns ring positions; the inverse of `positions`."""
     if self.rows == self.prefix:
       return positions
-    last = positions == self.rows - 1
-    return np.where(last, self.capacity - 1, positions)
+    return np.where(positions == self.rows - 1, self.capacity - 1, positions)
 
   def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""

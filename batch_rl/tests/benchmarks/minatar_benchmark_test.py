@@ -94,7 +94,7 @@ def made_up_runs_of(stage, scores_, setting='', games=('A', 'B'), **columns):
   return pd.DataFrame(rows)
 
 
-def test_agents_that_lack_a_run_are_left_out_by_name():
+def test_agents_that_lack_a_run_have_no_interval():
   ours = {('DQN (Adam)', 'dqn_adam'): [0.1, 0.2], ('BC', 'bc'): [0.3, 0.4]}
   runs = made_up_runs_of('whole', ours, best=1, half=1, quarter=1)
   runs = pd.concat([runs, made_up_runs_of('online', {('x', 'x'): [1, 1]})])
@@ -103,12 +103,15 @@ def test_agents_that_lack_a_run_are_left_out_by_name():
   is_lacking = (runs.label == 'BC') & (runs.game == 'B') & (runs.run == 2)
   unfinished = runs.assign(updates=runs.updates.mask(is_lacking, 5))
   for fewer in (runs[~is_lacking], unfinished):
-    text = tables.of_whole(fewer)
-    assert [*rows_of(text)] == ['online DQN', 'DQN (Adam)']
-    assert text.endswith('Left out, as runs are missing: BC.\n')
+    rows = rows_of(tables.of_whole(fewer))
+    assert rows['BC'] == ['1', '0.30', '1.00', '1.00', '1.00']
+    assert rows['DQN (Adam)'][:2] == ['2', '0.15 [0.10, 0.20]']
+  text = tables.of_whole(runs[(runs.label != 'BC') | (runs.game == 'A')])
+  assert [*rows_of(text)] == ['online DQN', 'DQN (Adam)']
+  assert text.endswith('Left out, as runs are missing: BC.\n')
   # A game that lacks a run of all agents has no scores.
   fewer = runs[(runs.game == 'A') | (runs.run == 1)]
-  assert '2 runs of 1 games' in tables.of_whole(fewer)
+  assert 'Runs of 1 games' in tables.of_whole(fewer)
   again = runs[runs.label == 'BC'].assign(setting='other')
   with pytest.raises(ValueError, match='several settings'):
     tables.of_whole(pd.concat([runs, again]))
@@ -191,22 +194,21 @@ def test_scores_and_tables(work_dir):
   compared = rows_of(tables.of_whole(runs))
   assert [*compared] == ['online DQN', 'DQN (Adam)', 'BC']
   assert compared['BC'][-2:] == ['0.50 [0.50, 0.50]', '1.00 [1.00, 1.00]']
-  assert compared['BC'][0] == '1.00 [1.00, 1.00]'
+  assert compared['BC'][:2] == ['2', '1.00 [1.00, 1.00]']
   returns = rows_of(tables.of_returns(runs, data))
-  assert returns['DQN (Adam)'] == ['2.50 (2.33, 2.67)']
-  assert returns['mean of the data'] == ['2.50 (2.50, 2.50)']
+  mean = returns['DQN (Adam)'], returns['mean of the data']
+  assert mean == (['2.50 (2.33, 2.67)'], ['2.50 (2.50, 2.50)'])
   assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
   final, best = minatar_scores.online_scores(str(work_dir / 'online'))
   assert (final.value, best.value, best.standard_error) == (6, 6, 0)
   figures.write(runs, evaluations, selection, out)
-  drawn = {path.stem for path in out.glob('*.png')}
-  assert {'front', 'curves', 'profiles', 'heads', 'overestimation'} <= drawn
-  assert {'improvement', 'search', 'parts'} <= drawn
+  drawn = 'curves front heads improvement overestimation parts profiles search'
+  assert {*drawn.split()} <= {path.stem for path in out.glob('*.png')}
 
 
-def test_the_best_configuration_is_chosen(work_dir, capsys):
+def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   options = argparse.Namespace(
-    work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False
+    work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False, runs=[2]
   )
   benchmark = program.Benchmark(options, [AGENTS['dqn_adam']])
   tried = [protocol.Configuration(rate, 250) for rate in (0.001, 0.00025)]
@@ -220,6 +222,9 @@ def test_the_best_configuration_is_chosen(work_dir, capsys):
   options.dry_run = True
   program.Benchmark(options, [AGENTS['rem'], AGENTS['bc']]).select()
   assert 'select: 6 policies, 200 updates each' in capsys.readouterr().out
+  monkeypatch.setattr(program.pong, 'run', lambda *command: None)
+  program.Benchmark(options, []).data()
+  assert "runs: '2'" in (work_dir / 'sweeps/online.yaml').read_text()
 
 
 def test_the_record_suffices_and_is_kept(work_dir):
@@ -259,10 +264,8 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
   options = argparse.Namespace(
     agents=['mine.MyAgent'],
     own='mine.MyAgent.weight = 1, 0.00001, @Own',
-    gin_files=[],
-    quick=False,
-    without_target=False,
-  )
+    gin_files=[], quick=False, without_target=False,
+  )  # fmt: skip
   [agent] = program.chosen_agents(options)
   assert agent.values == ('1', '1e-05', '@Own')
   first = agent.first_configurations()[0]

@@ -18,6 +18,7 @@ Stages:
 
 Everything runs by the package's own commands, which are printed; each sweep shows its
 cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
+`--agents` and `--runs` choose a part, e.g. what the record lacks; run 4 is the search's.
 README.md beside this file states the protocol.
 """
 
@@ -121,14 +122,18 @@ class Benchmark:
     self._work_dir, self._out = options.work_dir, options.out
     self._scale = QUICK if options.quick else Scale()
     self._dry_run, self._agents = options.dry_run, agents
+    # Of the data, and of the tables.
+    self._all_runs = options.runs or [*self._scale.runs, protocol.SEARCH_RUN]
+    self._runs = [r for r in self._all_runs if r != protocol.SEARCH_RUN]
     self._by_folder = {a.folder: a for a in (*protocol.AGENTS, *agents)}
 
   def data(self) -> None:
     """Makes the data, those of the search first."""
     scale = self._scale
+    of_search = [r for r in self._all_runs if r not in self._runs]
     for games, runs in (
-      (scale.search_games, [protocol.SEARCH_RUN]),
-      (scale.games, scale.runs),
+      (scale.search_games, of_search),
+      (scale.games, self._runs),
     ):
       self._sweep(
         'online', {protocol.ONLINE_AGENT: {}}, games, runs, job='online',
@@ -172,7 +177,7 @@ class Benchmark:
       further = agent.further_configurations(self._best(agent, first))
       among = [*first, *further]
     found = scores.of_configurations(
-      self._runs(), agent.folder, self._scale.search_games
+      self._results(), agent.folder, self._scale.search_games
     ).mean(axis=1)
     by_name = {configuration.name: configuration for configuration in among}
     diverged = record.diverged(self._work_dir / 'search', agent)
@@ -189,7 +194,7 @@ class Benchmark:
       raise ValueError(f'{agent.name}: the loss of no configuration is finite.')
     return by_name[found[left].idxmax()]
 
-  def _runs(self) -> pd.DataFrame:
+  def _results(self) -> pd.DataFrame:
     """Returns the runs of the record, and those in the work directory."""
     old = record.read(self._out / 'evaluations.csv', record.EVALUATIONS)
     new = record.read_evaluations(self._work_dir, self._by_folder)
@@ -198,7 +203,7 @@ class Benchmark:
   def whole(self) -> None:
     """Trains the agents on all of the data."""
     chosen = self._chosen(self._agents)
-    self._sweep('whole', chosen, self._scale.games, self._scale.runs)
+    self._sweep('whole', chosen, self._scale.games, self._runs)
 
   def _chosen(self, agents: Iterable[protocol.Agent]) -> dict[str, dict]:
     if self._dry_run:  # The search may not have begun.
@@ -210,7 +215,7 @@ class Benchmark:
     others = {a.name for a in protocol.AGENTS} - {*protocol.AGENTS_ON_PARTS}
     self._sweep(
       'parts', self._chosen(a for a in self._agents if a.name not in others),
-      self._scale.few_games, self._scale.runs,
+      self._scale.few_games, self._runs,
       grid={'FixedReplayBuffer.subset': [*protocol.PARTS]},
     )  # fmt: skip
 
@@ -222,7 +227,7 @@ class Benchmark:
       own['gin_bindings'] = [
         b for b in own['gin_bindings'] if not b.startswith(parameter)
       ]
-    extent = self._scale.few_games, self._scale.runs
+    extent = self._scale.few_games, self._runs
     if chosen:
       self._sweep('heads', chosen, *extent, grid={parameter: [*protocol.HEADS]})
     if rem := chosen.get('rem'):
@@ -286,10 +291,12 @@ class Benchmark:
     folder: str,
     agents: Mapping[str, Mapping],
     games: Iterable[str],
-    runs: Iterable[int],
+    runs: Sequence[int],
     **settings: Any,
   ) -> None:
     """Runs the unfinished cells of a sweep, in `<work_dir>/<folder>`."""
+    if not runs:
+      return
     work_dir = self._work_dir.absolute()
     content = {
       'base_dir': str(work_dir / folder),
@@ -401,6 +408,13 @@ def main() -> None:
     '--without_target',
     action='store_true',
     help='your agent has no target network: more learning rates are searched',
+  )
+  parser.add_argument(
+    '--runs',
+    nargs='+',
+    type=int,
+    choices=(*protocol.RUNS, protocol.SEARCH_RUN),
+    help='of the data; by default all',
   )
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--dry_run', action='store_true')

@@ -70,7 +70,7 @@ def _colour(label: str, other: str) -> str:
 
 def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
   """Draws interquartile means of all agents, and curves of four."""
-  by_label = tables.methods(runs)
+  by_label = tables.methods(runs, with_fewer_runs=True)
   estimates = {
     label: scores.iqm(scores.matrix(group)) for label, group in by_label.items()
   }
@@ -110,10 +110,13 @@ def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
 
 
 def _dot(ax: axes_lib.Axes, y: float, estimate, colour: str) -> None:
+  """Draws a value; without an interval, that of a single run, it is hollow."""
   value, low, high = estimate
-  if not math.isnan(low):
+  is_single = math.isnan(low)
+  if not is_single:
     ax.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.4)
-  ax.plot([value], [y], 'o', color=colour, markersize=5)
+  style = {'mfc': 'white', 'label': 'one run'} if is_single else {}
+  ax.plot([value], [y], 'o', color=colour, markersize=5, **style)
 
 
 def _curve(
@@ -159,7 +162,7 @@ def curve_of(
 
 def curves(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
   """Draws a panel for each agent, in front of the curves of the others."""
-  by_label = tables.methods(runs)
+  by_label = tables.methods(runs, with_fewer_runs=True)
   online = scores.iqm(scores.matrix(by_label.pop(tables.ONLINE)))[0]
   columns = min(4, len(by_label))
   rows = -(-len(by_label) // columns)

@@ -100,7 +100,9 @@ def finished(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def complete(
-  runs: pd.DataFrame, by: str | list[str] = 'label'
+  runs: pd.DataFrame,
+  by: str | list[str] = 'label',
+  with_fewer_runs: bool = False,
 ) -> dict[Any, pd.DataFrame]:
   """Returns the finished runs of the methods that have them all, on the same data.
 
@@ -109,6 +111,7 @@ def complete(
   Args:
     runs: Runs of one stage.
     by: Columns that name a method.
+    with_fewer_runs: Whether to return the others, too, if they have a run in all games.
 
   Returns:
     Runs by method, in the order of `protocol.AGENTS`; others come last.
@@ -135,11 +138,15 @@ def complete(
   counts = collections.Counter(game for game, _ in pairs)
   games = [game for game, n in counts.items() if n == max(counts.values())]
   wanted = {pair for pair in pairs if pair[0] in games}
-  return {
-    method: group[group.game.isin(games)]
-    for method, group in groups.items()
-    if {pair for pair in data[method] if pair[0] in games} == wanted
-  }
+  found = {}
+  for method, group in groups.items():
+    group = group[group.game.isin(games)]
+    if {*zip(group.game, group.run, strict=True)} != wanted:
+      in_games = group.groupby('run').game.transform('nunique')
+      group = group[with_fewer_runs & (in_games == len(games))]
+    if len(group):
+      found[method] = group
+  return found
 
 
 def iqm(scores: np.ndarray) -> tuple[float, float, float]:

@@ -46,23 +46,21 @@ def mean_and_range(values: Iterable[float]) -> str:
 
 def of_whole(runs: pd.DataFrame) -> str:
   """Returns the scores of all agents on all of the data."""
-  by_label = methods(runs)
-  last = {label: scores.matrix(group) for label, group in by_label.items()}
+  last = {label: scores.matrix(group) for label, group in methods(runs).items()}
+  by_label = methods(runs, with_fewer_runs=True)
   rows = []
   for label, group in by_label.items():
-    row = [label]
+    row = [label, str(group.run.nunique())]
     for column in (scores.LAST, scores.BEST, scores.HALF, scores.QUARTER):
       row.append(interval(scores.iqm(scores.matrix(group, column))))
     row += [_improvement(last, label, other) for other in (ONLINE, DQN)]
     rows.append(row)
   header = [
-    *('agent', 'last', 'best', 'half', 'quarter'),
+    *('agent', 'runs', 'last', 'best', 'half', 'quarter'),
     *(_BETTER.format(other) for other in (ONLINE, DQN)),
   ]
-  online = by_label[ONLINE]
   extent = (
-    f'{online.run.nunique()} runs of {online.game.nunique()} games. Last, half, '
-    'quarter: mean of the last three evaluations (or as many as there are) in all, half '
+    f'Runs of {by_label[ONLINE].game.nunique()} games. Last, half, quarter: mean of the last three evaluations (or as many as there are) in all, half '
     "and a quarter of an agent's updates, of the online DQN in its own. Best: highest "
     'evaluation.\n'
   )
@@ -73,8 +71,8 @@ def of_whole(runs: pd.DataFrame) -> str:
 def _improvement(
   found: Mapping[Any, np.ndarray], method: Hashable, other: Hashable
 ) -> str:
-  """Formats the probability that a method beats another; '' if it is the same."""
-  if method == other or other not in found:
+  """Formats the probability that a method beats another; '' without both."""
+  if method == other or not {method, other} <= found.keys():
     return ''
   return interval(scores.improvement(found[method], found[other]))
 
@@ -87,9 +85,12 @@ def _left_out(names: Iterable[str], shown: Iterable[str]) -> str:
   )
 
 
-def methods(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-  """Returns the complete offline agents, after the online runs that made their data."""
-  whole = scores.complete(runs[runs.stage == 'whole'])
+def methods(
+  runs: pd.DataFrame, with_fewer_runs: bool = False
+) -> dict[str, pd.DataFrame]:
+  """Returns offline agents as `scores.complete`, after the online runs of their data."""
+  chosen = runs[runs.stage == 'whole']
+  whole = scores.complete(chosen, with_fewer_runs=with_fewer_runs)
   data = next(iter(whole.values()))[['game', 'run']]
   online = runs[runs.stage == 'online'].merge(data, on=['game', 'run'])
   return {ONLINE: online, **whole}
@@ -97,7 +98,7 @@ def methods(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def of_returns(runs: pd.DataFrame, data: pd.DataFrame) -> str:
   """Returns the returns of all agents by game: mean, lowest and highest run."""
-  by_label = methods(runs)
+  by_label = methods(runs, with_fewer_runs=True)
   games = sorted({*by_label[ONLINE].game})
   random = [f'{normalisation.load()[game]["random"]:.2f}' for game in games]
   chosen = data[data.run.isin(protocol.RUNS)].groupby('game').mean_return
