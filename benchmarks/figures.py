@@ -29,8 +29,8 @@ PAGE = DOCS / 'help' / 'figures.md'
 FOLDER = ROOT / 'benchmarks' / 'measured'
 CSV = FOLDER / 'figures.csv'
 HEAD = ('figure', 'commits since', 'date', 'commit', 'program', 'machine')
-# Programs that pages name without a figure, or with that of an earlier form.
-WITHOUT_FIGURES = {'evidence.minatar', 'frames_on_device', 'gpu'}
+# Programs that pages name without a figure.
+WITHOUT_FIGURES = {'frames_on_device', 'gpu'}
 
 
 def read() -> dict[str, dict[str, str]]:

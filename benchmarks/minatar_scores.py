@@ -1,14 +1,14 @@
 """Scores that normalise MinAtar's returns, for `batch_rl/report/scores/minatar_scores.csv`.
 
   python -um benchmarks.minatar_scores --random
-  python -um benchmarks.minatar_scores --online runs/minatar/online
-  python -um benchmarks.minatar_scores --random --update  # replaces scores of the file
+  python -um benchmarks.minatar_scores --online
+  python -um benchmarks.minatar_scores --online --update  # replaces scores of the file
 
 `--random` plays 1,000 episodes of uniformly random actions in each game; it takes two
 minutes of one processor, and the seed determines the scores. `--online` takes the
-`dqn_final` and `dqn_best` scores from the finished online DQN runs below a directory:
-means over the runs of the last evaluation and of the best one. They are printed, or added
-to a file of your choice (`--out`). With `--update`, they replace those of the package.
+`dqn_final` and `dqn_best` scores from the record of the MinAtar benchmark: means over the
+online DQNs of their last three evaluations, and of their best one. They are printed, or
+added to a file of your choice (`--out`). With `--update`, they replace those of the package.
 """
 
 import argparse
@@ -18,16 +18,18 @@ import pathlib
 from collections.abc import Iterable
 
 import numpy as np
+import pandas as pd
 
 from batch_rl.minatar import environment, games
-from batch_rl.report import normalisation, run_results
+from batch_rl.report import normalisation
 from batch_rl.utils import files
 from benchmarks import measuring
+from benchmarks.evidence.minatar import protocol, record, scores
 
 SEED = 0
 # In the order of the file.
 SCORES = ('random', 'dqn_final', 'dqn_best')
-_ONLINE_DQN = 'DQN (Adam), online'
+_RECORD = pathlib.Path(record.__file__).parent / 'results' / 'evaluations.csv'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,50 +78,26 @@ def measure_random(game: str, episodes: int, seed: int = SEED) -> Score:
   )
 
 
-def online_scores(directory: str) -> list[Score]:
-  """Returns the scores of the finished online DQN runs below a directory.
+def online_scores(evaluations: pd.DataFrame) -> list[Score]:
+  """Returns the scores of the online DQNs of the tables in a record of the benchmark.
 
-  Raises:
-    ValueError: If there is none, or runs of a game differ in length.
+  Args:
+    evaluations: Rows of `evaluations.csv`.
   """
-  by_game: dict[str, list[run_results.RunResults]] = {}
-  found, unread = run_results.find_runs([directory])
-  for path in found:
-    try:
-      run = run_results.read_run(path)
-    except run_results.NoResultsError as error:
-      unread.append((path, error.reason))
-      continue
-    if run.agent == _ONLINE_DQN and games.is_minatar(run.game):
-      if run.is_finished:
-        by_game.setdefault(run.game, []).append(run)
-      else:
-        unread.append((path, f'{run.done} of {run.planned} iterations'))
-  for path, reason in unread:
-    print(f'left out: {path}: {reason}')
-  if not by_game:
-    raise ValueError(
-      f'{directory} has no finished run of an online DQN on MinAtar.'
-    )
-  scores = []
-  for game, runs in sorted(by_game.items()):
-    iterations, *others = sorted({run.done for run in runs})
-    if others:
-      raise ValueError(
-        f'{directory} has runs of {iterations} and of {others[-1]} iterations of '
-        f'{game}: choose one length.'
-      )
+  runs = scores.of_runs(evaluations)
+  runs = runs[(runs.stage == 'online') & runs.run.isin(protocol.RUNS)]
+  found = []
+  for game, group in runs.groupby('game'):
     source = (
-      f'benchmarks/minatar_scores.py: {runs[0].agent}, batch_rl/minatar/configs/'
-      f'online.gin, {len(runs)} runs of {iterations} iterations, '
+      f'benchmarks/evidence/minatar: {group.label.iloc[0]}, {len(group)} runs of '
+      f'{group.updates.iloc[0]:,} updates, '
     )
-    last = np.array([run.returns[-1] for run in runs])
-    best = np.array([run.returns.max() for run in runs])
-    scores += [
-      _score(game, 'dqn_final', last, source + 'last evaluation'),
+    last, best = group.return_last.to_numpy(), group.return_best.to_numpy()
+    found += [
+      _score(game, 'dqn_final', last, source + 'last three evaluations'),
       _score(game, 'dqn_best', best, source + 'best evaluation of each'),
     ]
-  return scores
+  return found
 
 
 def _score(game, score, returns, source):
@@ -131,12 +109,12 @@ def _score(game, score, returns, source):
   )
 
 
-def update(scores: Iterable[Score], path: pathlib.Path) -> None:
+def update(measured: Iterable[Score], path: pathlib.Path) -> None:
   """Writes scores to a file, in place of earlier ones of the same kind."""
   rows = {}
   if path.exists():
     rows = {(row['game'], row['score']): row for row in files.read_csv(path)}
-  for score in scores:
+  for score in measured:
     rows[score.game, score.score] = dataclasses.asdict(score)
   in_order = sorted(
     rows.values(), key=lambda row: (row['game'], SCORES.index(row['score']))
@@ -148,7 +126,7 @@ def main() -> None:
   """Measures, prints and, if asked, writes scores."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--random', action='store_true')
-  parser.add_argument('--online', metavar='DIR')
+  parser.add_argument('--online', action='store_true')
   parser.add_argument('--episodes', type=int, default=1000)
   measuring.add_out(parser, normalisation.MINATAR_SCORES_CSV, 'printed only')
   arguments = parser.parse_args()
@@ -156,16 +134,16 @@ def main() -> None:
     parser.error('give --random, --online or both')
   if arguments.episodes < 2:
     parser.error(f'--episodes={arguments.episodes} is below 2')
-  scores = []
+  measured = []
   if arguments.random:
     for game in games.GAMES:
-      scores.append(measure_random(game, arguments.episodes))
+      measured.append(measure_random(game, arguments.episodes))
   if arguments.online:
-    scores += online_scores(arguments.online)
-  for one in scores:
+    measured += online_scores(record.read(_RECORD, record.EVALUATIONS))
+  for one in measured:
     print(f'{one.game} {one.score}: {one.value} +- {one.standard_error}')
   if arguments.out:
-    update(scores, arguments.out)
+    update(measured, arguments.out)
     print(arguments.out)
 
 

@@ -14,7 +14,7 @@ PAGES = sorted(ROOT.glob('docs/**/*.md'))
 BLOCK = re.compile(
   r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
 )
-SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.M)
+SNIPPET = re.compile(r'^--8<-- "(.+?)(?::\w+)?"$', re.M)
 FLAG = re.compile(  # Calls, and the keys of tables.
   r"(?:(?:DEFINE_\w+|add|add_argument)\(\s*.(?:--)?|^  '(?=\w+': ))(\w+)", re.M
 )

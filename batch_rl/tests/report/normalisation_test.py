@@ -14,7 +14,7 @@ from benchmarks import minatar_scores, random_scores
 
 # Tests of single values would repeat these hashes.
 HASH = 'bc50b9ded783fe1d17347e2b6d03f5ff12d3fdec8081cadf07a1c080eb4f47ac'
-MINATAR = '99c4530497f5a97f962062ff5e793ffd6535d1a17d7c28d234000114a1e2e690'
+MINATAR = '5ea68bf4cdf0032d65007410356a633962cfc1a4156c85f3bf74aacc040131b2'
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from benchmarks.evidence.minatar import (
   tables,
 )
 
-BC = 'BC'
 # Agents whose curves are on the front page, with colours; beside those of the user.
 _COLOURS = {
   'DQN (Adam)': '#000000',
@@ -74,7 +73,7 @@ def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
   estimates = {
     label: scores.iqm(scores.matrix(group)) for label, group in by_label.items()
   }
-  online, bc = estimates.pop(tables.ONLINE), estimates.pop(BC, None)
+  online, bc = estimates.pop(tables.ONLINE), estimates.pop(tables.BC, None)
   order = sorted(estimates, key=lambda label: estimates[label][0])
   fig = figure.Figure(
     figsize=(8.6, 1.2 + 0.22 * max(len(order), 8)), layout='constrained'
@@ -363,7 +362,7 @@ def overestimation(runs: pd.DataFrame) -> figure.Figure:
   ax.set_ylim(-1.05, 1.05)
   ax.axhline(0, color='#555555', linewidth=1)
   ax.set_ylabel('rank correlation')
-  for stage, colour in _STAGES.items():
-    ax.plot([], [], 'o', color=colour, label=stage)
+  for stage in dict.fromkeys(found.stage):
+    ax.plot([], [], 'o', color=_STAGES[stage], label=stage)
   ax.legend(loc='center left', bbox_to_anchor=(1, 0.5))
   return fig

@@ -1,6 +1,8 @@
-"""Tables of the MinAtar benchmark, in Markdown."""
+"""Tables of the MinAtar benchmark, in Markdown.
 
-import itertools
+Pages of the docs include their sections, by the marks around them.
+"""
+
 import pathlib
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
@@ -20,6 +22,7 @@ from benchmarks.evidence.minatar import (
 
 ONLINE = 'online DQN'
 DQN = 'DQN (Adam)'
+BC = 'BC'
 METHODS = {
   'fqe': 'fitted Q evaluation',
   'q_value': "the runs' own values",
@@ -110,7 +113,46 @@ def of_returns(runs: pd.DataFrame, data: pd.DataFrame) -> str:
   for label, group in by_label.items():
     found = dict(list(group.groupby('game').return_last))
     rows.append([label, *(mean_and_range(found[game]) for game in games)])
-  return measuring.markdown(['return', *games], rows)
+  return measuring.markdown(['return', *map(_short, games)], rows)
+
+
+def of_agents(runs: pd.DataFrame) -> dict[str, str]:
+  """Returns what the page of each agent says about its runs on all data, by folder."""
+  by_label = methods(runs, with_fewer_runs=True)
+  compared = methods(runs)
+  last = {label: scores.matrix(group) for label, group in compared.items()}
+  games = sorted({*by_label[ONLINE].game})
+  found = {}
+  for agent in protocol.AGENTS:
+    labels = [n for n, g in by_label.items() if g.agent.iloc[0] == agent.folder]
+    label = next((n for n in labels if n != ONLINE), None)
+    if label is None:
+      continue
+    group = by_label[label]
+    chance = _improvement(last, label, DQN)
+    rate, period, own = f'{group.setting.iloc[0]}//'.split('/')[:3]
+    settings = [f'learning rate {rate}']
+    settings += [f'target period {int(period):,} updates'] if period else []
+    settings += [f'`{agent.parameter} = {own}`'] if own else []
+    count = group.run.nunique()
+    rows = [
+      [name, *(mean_and_range(g.return_last[g.game == game]) for game in games)]
+      for name, g in by_label.items()
+      if name in (label, BC, ONLINE)
+    ]
+    found[agent.folder] = (
+      f'{label} scores {interval(scores.iqm(scores.matrix(group)))}, the interquartile '
+      f'mean of {count} {"run" if count == 1 else "runs"} of {len(games)} games; random '
+      'actions score 0, the online DQNs that made the data 1. '
+      + f'P(better than {DQN}) is {chance}. ' * bool(chance)
+      + f'Settings, chosen by the search: {", ".join(settings)}.\n\n'
+      + measuring.markdown(['return', *map(_short, games)], rows)
+    )
+  return found
+
+
+def _short(game: str) -> str:
+  return game.removeprefix('MinAtar-')
 
 
 def of_data(data: pd.DataFrame) -> str:
@@ -119,7 +161,7 @@ def of_data(data: pd.DataFrame) -> str:
   for game, group in data.groupby('game'):
     tenths = (f'{value:.2f}' for value in group[record.TENTHS].mean())
     steps = f'{group.agent_steps.mean():,.0f}'
-    rows.append([game, str(len(group)), steps, *tenths])
+    rows.append([_short(game), str(len(group)), steps, *tenths])
   return measuring.markdown(
     ['game', 'runs', 'steps', *map(str, range(1, 11))], rows
   )
@@ -270,33 +312,40 @@ def write(
   selection: pd.DataFrame,
   out: pathlib.Path,
 ) -> str:
-  """Writes `tables.md` of what the record has so far; returns its text."""
+  """Writes `tables.md` and `agents.md` of what the record has so far.
+
+  Returns:
+    The text of `tables.md`.
+  """
   stages = {*runs.stage}
-  sections = [('Data: mean return by tenth of a run', of_data(data))]
+  sections = [('data', 'Data: mean return by tenth of a run', of_data(data))]
   if 'whole' in stages:
-    sections += [
-      (
-        'All of the data: interquartile means of normalised scores',
-        of_whole(runs),
-      ),
-      (
-        'All of the data: returns in the last evaluations',
-        of_returns(runs, data),
-      ),
-    ]
+    title = 'All of the data: interquartile means of normalised scores'
+    sections.append(('scores', title, of_whole(runs)))
+    title = 'All of the data: returns in the last evaluations'
+    sections.append(('returns', title, of_returns(runs, data)))
+    pages = [_marked(*page) for page in of_agents(runs).items()]
+    files.write_bytes(str(out / 'agents.md'), '\n'.join(pages).encode())
   if {'whole', 'parts'} <= stages:
-    sections.append(('Parts of the data', of_parts(runs)))
+    sections.append(('parts', 'Parts of the data', of_parts(runs)))
   if stages & {'heads', 'networks'}:
-    sections.append(('Numbers of heads', of_heads(runs)))
+    sections.append(('heads', 'Numbers of heads', of_heads(runs)))
   if 'search' in stages:
-    sections.append(('Search', of_search(runs)))
+    sections.append(('search', 'Search', of_search(runs)))
   if stages & {'search', 'whole'}:
-    sections.append(('Over-estimation and scores', of_overestimation(runs)))
+    title = 'Over-estimation and scores'
+    sections.append(('overestimation', title, of_overestimation(runs)))
   if not selection.empty:
-    text = of_selection(runs, selection)
-    sections.append(('Choosing without the emulator', text))
+    title = 'Choosing without the emulator'
+    sections.append(('selection', title, of_selection(runs, selection)))
   text = '\n'.join(
-    itertools.chain(*((f'## {title}\n', body) for title, body in sections))
+    f'## {title}\n\n{_marked(name, body)}' for name, title, body in sections
   )
   files.write_bytes(str(out / 'tables.md'), text.encode())
   return text
+
+
+def _marked(name: str, body: str) -> str:
+  """Returns a section that pages of the docs include by its name."""
+  start, end = (f'<!-- --8<-- [{mark}:{name}] -->' for mark in ('start', 'end'))
+  return f'{start}\n\n{body}\n{end}\n'
