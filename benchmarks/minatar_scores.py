@@ -83,9 +83,15 @@ def online_scores(evaluations: pd.DataFrame) -> list[Score]:
 
   Args:
     evaluations: Rows of `evaluations.csv`.
+
+  Raises:
+    ValueError: If it has none.
   """
   runs = scores.of_runs(evaluations)
   runs = runs[(runs.stage == 'online') & runs.run.isin(protocol.RUNS)]
+  if runs.empty:
+    raise ValueError('The record has no online DQN: run the stage data first.')
+  runs = scores.finished(runs)
   found = []
   for game, group in runs.groupby('game'):
     source = (

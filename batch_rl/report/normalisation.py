@@ -20,7 +20,8 @@ of evaluations, with epsilon 0.01 and the dataset's sticky actions.
 `random_scores.csv` has the random agent's score with each ROM, and how it was measured
 (`benchmarks/random_scores.py`). `minatar_scores.csv` has the scores of MinAtar's games,
 all of them measured by `benchmarks/minatar_scores.py`: `random`, and `dqn_final` and
-`dqn_best` of online DQNs in 5 iterations of 100,000 agent steps.
+`dqn_best` of the MinAtar benchmark's online DQNs, with 20 iterations of 100,000 agent
+steps; `dqn_final` is the mean of their last three evaluations.
 """
 
 import functools

@@ -152,7 +152,7 @@ def check_action(value: Any) -> int:
   Raises:
     ValueError: If it is not an integer, or negative, or beyond int32.
   """
-  if isinstance(value, int | np.integer) and 0 <= value < 2**31:
+  if isinstance(value, int | np.int64) and 0 <= value < 2**31:
     return int(value)  # at once: an online agent logs thousands a second
   action = int(check_value('action', value, (), np.dtype(np.int32)))
   if action < 0:
@@ -166,7 +166,7 @@ def check_reward(value: Any) -> float:
   Raises:
     ValueError: If it is not a number, or not finite in float32.
   """
-  if not (isinstance(value, float) and abs(value) < 3.4e38):
+  if not (isinstance(value, float) and abs(value) < 3.4e38):  # float32's end
     check_value('reward', value, (), np.dtype(np.float32))
   return float(value)
 

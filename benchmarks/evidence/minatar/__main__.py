@@ -122,7 +122,7 @@ class Benchmark:
     self._work_dir, self._out = options.work_dir, options.out
     self._scale = QUICK if options.quick else Scale()
     self._dry_run, self._agents = options.dry_run, agents
-    # Of the data, and of the tables.
+    # Runs of the data; those of the tables are not the search's.
     self._all_runs = options.runs or [*self._scale.runs, protocol.SEARCH_RUN]
     self._runs = [r for r in self._all_runs if r != protocol.SEARCH_RUN]
     self._by_folder = {a.folder: a for a in (*protocol.AGENTS, *agents)}
@@ -142,6 +142,8 @@ class Benchmark:
 
   def search(self) -> None:
     """Trains each agent in its first configurations, then in those that follow."""
+    if protocol.SEARCH_RUN not in self._all_runs:
+      return
     first = {agent: agent.first_configurations() for agent in self._agents}
     self._try(first, 1)
     if self._dry_run:
@@ -317,7 +319,7 @@ class Benchmark:
       pong.run('batch_rl.sweep', path, *(['--dry_run'] * self._dry_run))
     except SystemExit:
       # A run whose loss is not finite fails: its configuration is not chosen, and an agent
-      # that lacks a run has no score.
+      # with such a run has no score.
       states = {*record.cells(work_dir / folder).state}
       failed = {cell_lib.FAILED}
       if not failed <= states <= failed | {cell_lib.DONE}:
@@ -414,7 +416,7 @@ def main() -> None:
     nargs='+',
     type=int,
     choices=(*protocol.RUNS, protocol.SEARCH_RUN),
-    help='of the data; by default all',
+    help='runs of the data; 4 is that of the search; by default all',
   )
   parser.add_argument('--quick', action='store_true')
   parser.add_argument('--dry_run', action='store_true')

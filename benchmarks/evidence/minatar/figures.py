@@ -81,6 +81,8 @@ def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
   left, right = fig.subplots(1, 2, width_ratios=(1, 1.15))
   for y, label in enumerate(order):
     _dot(left, y, estimates[label], _colour(label, '#666666'))
+  if any(math.isnan(estimate[1]) for estimate in estimates.values()):
+    left.plot([], [], 'o', color='#666666', mfc='white', label='one run')
   left.set_yticks(range(len(order)), order)
   left.set_xlabel(f'{_SCORE};\n0: random actions, 1: online DQN')
   left.grid(visible=False, axis='y')
@@ -109,13 +111,13 @@ def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
 
 
 def _dot(ax: axes_lib.Axes, y: float, estimate, colour: str) -> None:
-  """Draws a value; without an interval, that of a single run, it is hollow."""
+  """Draws a value; it is hollow without an interval."""
   value, low, high = estimate
   is_single = math.isnan(low)
   if not is_single:
     ax.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.4)
-  style = {'mfc': 'white', 'label': 'one run'} if is_single else {}
-  ax.plot([value], [y], 'o', color=colour, markersize=5, **style)
+  fill = 'white' if is_single else colour
+  ax.plot([value], [y], 'o', color=colour, mfc=fill, markersize=5)
 
 
 def _curve(
@@ -345,7 +347,7 @@ def overestimation(runs: pd.DataFrame) -> figure.Figure:
         ticker.SymmetricalLogLocator(base=10, linthresh=10)
       )
       ax.xaxis.set_major_formatter('{x:g}')
-    ax.set_title(game.removeprefix('MinAtar-'))
+    ax.set_title(tables.short(game))
   upper.supxlabel('over-estimation: Q minus discounted return', fontsize=8)
   axes[0][0].set_ylabel('score')
   ax = lower.subplots()
@@ -355,7 +357,7 @@ def overestimation(runs: pd.DataFrame) -> figure.Figure:
     ax.vlines(x, low, high, color=_STAGES[row.stage], linewidth=3, alpha=0.4)
     ax.plot([x], [value], 'o', color=_STAGES[row.stage], markersize=5)
   names = [
-    f'{row.game.removeprefix("MinAtar-")}\n{protocol.PARTS.get(row.part, "")}'
+    f'{tables.short(row.game)}\n{protocol.PARTS.get(row.part, "")}'
     for row in found.itertuples()
   ]
   ax.set_xticks(range(len(found)), names, rotation=45)
@@ -364,5 +366,6 @@ def overestimation(runs: pd.DataFrame) -> figure.Figure:
   ax.set_ylabel('rank correlation')
   for stage in dict.fromkeys(found.stage):
     ax.plot([], [], 'o', color=_STAGES[stage], label=stage)
-  ax.legend(loc='center left', bbox_to_anchor=(1, 0.5))
+  if len(found):
+    ax.legend(loc='center left', bbox_to_anchor=(1, 0.5))
   return fig

@@ -217,7 +217,7 @@ def add_data(
 
   Returns:
     The record, and the keys `DATA_RUN` of new runs that differ from recorded ones. These
-    stay as recorded: the same seed makes other data on another kind of processor.
+    stay as recorded: the same seed may make other data on another kind of processor.
   """
   both = old.merge(new, on=DATA_RUN, suffixes=('', '_new'))
   differing = both[both.fingerprint != both.fingerprint_new]

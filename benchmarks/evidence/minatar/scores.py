@@ -111,7 +111,8 @@ def complete(
   Args:
     runs: Runs of one stage.
     by: Columns that name a method.
-    with_fewer_runs: Whether to return the others, too, if they have a run in all games.
+    with_fewer_runs: Whether to add methods that lack runs, with those of their runs that
+      all games have. A method with an unfinished run, e.g. a diverged one, has none.
 
   Returns:
     Runs by method, in the order of `protocol.AGENTS`; others come last.
@@ -126,6 +127,7 @@ def complete(
     return order.index(folder) if folder in order else len(order)
 
   groups = dict(sorted(finished(runs).groupby(by), key=place))
+  begun = {*runs[runs.updates < runs.updates.max()].groupby(by).groups}
   for method, group in groups.items():
     if len(settings := {*group.setting}) > 1 or len({*group.agent}) > 1:
       raise ValueError(
@@ -143,7 +145,8 @@ def complete(
     group = group[group.game.isin(games)]
     if {*zip(group.game, group.run, strict=True)} != wanted:
       in_games = group.groupby('run').game.transform('nunique')
-      group = group[with_fewer_runs & (in_games == len(games))]
+      is_shown = with_fewer_runs and method not in begun
+      group = group[is_shown & (in_games == len(games))]
     if len(group):
       found[method] = group
   return found

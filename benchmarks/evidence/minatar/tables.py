@@ -63,9 +63,9 @@ def of_whole(runs: pd.DataFrame) -> str:
     *(_BETTER.format(other) for other in (ONLINE, DQN)),
   ]
   extent = (
-    f'Runs of {by_label[ONLINE].game.nunique()} games. Last, half, quarter: mean of the last three evaluations (or as many as there are) in all, half '
-    "and a quarter of an agent's updates, of the online DQN in its own. Best: highest "
-    'evaluation.\n'
+    f'Scores are over {by_label[ONLINE].game.nunique()} games. Last, half and quarter '
+    'are means of the last three evaluations (or as many as there are) up to all, half '
+    "and a quarter of the agent's own updates. Best is the highest evaluation.\n"
   )
   left_out = _left_out(runs[runs.stage == 'whole'].label, by_label)
   return f'{measuring.markdown(header, rows)}\n{extent}{left_out}'
@@ -94,7 +94,7 @@ def methods(
   """Returns offline agents as `scores.complete`, after the online runs of their data."""
   chosen = runs[runs.stage == 'whole']
   whole = scores.complete(chosen, with_fewer_runs=with_fewer_runs)
-  data = next(iter(whole.values()))[['game', 'run']]
+  data = max(whole.values(), key=len)[['game', 'run']]
   online = runs[runs.stage == 'online'].merge(data, on=['game', 'run'])
   return {ONLINE: online, **whole}
 
@@ -113,14 +113,13 @@ def of_returns(runs: pd.DataFrame, data: pd.DataFrame) -> str:
   for label, group in by_label.items():
     found = dict(list(group.groupby('game').return_last))
     rows.append([label, *(mean_and_range(found[game]) for game in games)])
-  return measuring.markdown(['return', *map(_short, games)], rows)
+  return measuring.markdown(['return', *map(short, games)], rows)
 
 
 def of_agents(runs: pd.DataFrame) -> dict[str, str]:
   """Returns what the page of each agent says about its runs on all data, by folder."""
   by_label = methods(runs, with_fewer_runs=True)
-  compared = methods(runs)
-  last = {label: scores.matrix(group) for label, group in compared.items()}
+  last = {label: scores.matrix(group) for label, group in methods(runs).items()}
   games = sorted({*by_label[ONLINE].game})
   found = {}
   for agent in protocol.AGENTS:
@@ -141,17 +140,21 @@ def of_agents(runs: pd.DataFrame) -> dict[str, str]:
       if name in (label, BC, ONLINE)
     ]
     found[agent.folder] = (
-      f'{label} scores {interval(scores.iqm(scores.matrix(group)))}, the interquartile '
-      f'mean of {count} {"run" if count == 1 else "runs"} of {len(games)} games; random '
+      f'After {group.updates.max():,} updates, {label} scores '
+      f'{interval(scores.iqm(scores.matrix(group)))}, the interquartile mean over '
+      f'{count} {"run" if count == 1 else "runs"} in each of {len(games)} games. Random '
       'actions score 0, the online DQNs that made the data 1. '
       + f'P(better than {DQN}) is {chance}. ' * bool(chance)
-      + f'Settings, chosen by the search: {", ".join(settings)}.\n\n'
-      + measuring.markdown(['return', *map(_short, games)], rows)
+      + f'The search chose its settings: {", ".join(settings)}.\n\n'
+      + measuring.markdown(['return', *map(short, games)], rows)
+      + '\nReturns are means of the last three evaluations; in brackets are the lowest '
+      'and the highest run.\n'
     )
   return found
 
 
-def _short(game: str) -> str:
+def short(game: str) -> str:
+  """Returns the name of a game in tables and figures."""
   return game.removeprefix('MinAtar-')
 
 
@@ -161,7 +164,7 @@ def of_data(data: pd.DataFrame) -> str:
   for game, group in data.groupby('game'):
     tenths = (f'{value:.2f}' for value in group[record.TENTHS].mean())
     steps = f'{group.agent_steps.mean():,.0f}'
-    rows.append([_short(game), str(len(group)), steps, *tenths])
+    rows.append([short(game), str(len(group)), steps, *tenths])
   return measuring.markdown(
     ['game', 'runs', 'steps', *map(str, range(1, 11))], rows
   )
@@ -177,7 +180,7 @@ def of_search(runs: pd.DataFrame) -> str:
       by_game = (f'{score:.2f}' for score in found.loc[name])
       parameter = own.get(folder, '')
       rows.append([label, parameter, name, *by_game, f'{value:.2f}'])
-  games = sorted({*runs[runs.stage == 'search'].game})
+  games = map(short, sorted({*runs[runs.stage == 'search'].game}))
   setting = 'learning rate/target period/own'
   return measuring.markdown(
     ['agent', 'own parameter', setting, *games, 'mean'], rows
@@ -274,7 +277,7 @@ def of_selection(runs: pd.DataFrame, selection: pd.DataFrame) -> str:
     cells = (interval(x) if x else '' for x in together)
     rows.append([name, *map(interval, means), *cells])
   header = ['method', 'rank correlation', 'regret@1']
-  header += [f'rank correlation over all policies, {game}' for game in games]
+  header += [f'rank correlation over all policies, {short(g)}' for g in games]
   count = len(found[['agent', 'game']].drop_duplicates())
   return (
     f'{measuring.markdown(header, rows)}\n'
@@ -288,7 +291,7 @@ def of_overestimation(runs: pd.DataFrame) -> str:
   """Returns how well over-estimation predicts scores, by stage and game."""
   rows = [
     [
-      *(row.stage, protocol.PARTS.get(row.part, row.part), row.game),
+      *(row.stage, protocol.PARTS.get(row.part, row.part), short(row.game)),
       *(interval(row.correlation), str(row.runs), str(row.failed)),
       '' if np.isnan(row.chance[0]) else interval(row.chance),
     ]
