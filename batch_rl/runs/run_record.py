@@ -40,6 +40,7 @@ _SCHEMA = {
   'started': str,
   'command': str,
   'versions': dict,
+  'code': dict,
   'changes': list,
   'environment': {
     **manifests.ENVIRONMENT_SCHEMA,
@@ -121,12 +122,7 @@ def start(
     record['seed'] = seed
   record.setdefault('started', time.strftime('%Y-%m-%dT%H:%M:%S%z'))
   record.setdefault('command', _command())
-  now = versions()
-  before = record.setdefault('versions', now)
-  if before != now:
-    problem = f'{base_dir} began with other versions'
-    refuse_or_note(record, problem, changes(before, now), accept=True)
-    record['versions'] = now
+  note_new(record, 'versions', versions())
   # The number of iterations may have changed.
   given = {k: v for k, v in settings.items() if v is not None}
   return {**record, **given}
@@ -154,6 +150,17 @@ def _read_to_resume(
       accept_changes,
     )
   return record
+
+
+def note_new(record: dict[str, Any], entry: str, now: dict[str, str]) -> None:
+  """Sets an entry of a record; if a resumed run began with another one, warns of it."""
+  before = record.setdefault(entry, now)
+  # Another program that resumes the run may load other modules.
+  old = {key: value for key, value in before.items() if key in now}
+  if changed := changes(old, {key: now[key] for key in old}):
+    problem = f'The run began with other {entry}'
+    refuse_or_note(record, problem, changed, accept=True)
+  record[entry] = now
 
 
 def refuse_or_note(

@@ -24,7 +24,7 @@ from batch_rl.runs import (
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.runs.loggers import feed
 from batch_rl.utils import files, seeding
-from batch_rl.utils.user_code import gin_signatures
+from batch_rl.utils.user_code import gin_signatures, user_modules
 
 
 @gin_signatures.forwards_to(run_experiment.Runner)
@@ -121,6 +121,7 @@ class RecordedRunner(run_experiment.Runner):
     self.record.update(
       settings, **described, **origin.describe(self._agent, create_agent_fn)
     )
+    run_record.note_new(self.record, 'code', user_modules.loaded_code())
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 

@@ -54,17 +54,9 @@ def _parser():
     help='directory of the runs, <data_dir>/<Game>/<run>; an online sweep of several '
     'agents logs to <data_dir>/<agent>/<Game>/<run>',
   )
-  add(
-    '--games',
-    nargs='+',
-    help="games, e.g. Pong MinAtar/Breakout, or 'all' for the 60 of the dataset",
-  )
+  add('--games', nargs='+', help="e.g. Pong MinAtar/Breakout; 'all': the 60")
   add('--runs', help='runs of the dataset, e.g. 1-5')
-  add(
-    '--agents',
-    nargs='+',
-    help="agents of the file, gin files, or names of the package's",
-  )
+  add('--agents', nargs='+', help="the file's, gin files, or the package's")
   add('--seeds', help='seeds, e.g. 1-3')
   add('--gin_bindings', nargs='+', help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')

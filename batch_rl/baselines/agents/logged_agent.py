@@ -1,12 +1,10 @@
 """Base of the online agents: a mixin that logs the experience of Dopamine agents."""
 
-import inspect
 import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.agents import loss_agent, session_calls
 from batch_rl.baselines.replay_memory import logged_replay_buffer, offline_rows
@@ -63,10 +61,6 @@ class LoggedAgentMixin(
       kwargs['seed'] = seed
     super().__init__(sess, num_actions, **kwargs)
     session_calls.shorten(self._sess)
-    if self.epsilon_fn is dqn_agent.linearly_decaying_epsilon:
-      # Dopamine passes every argument, so gin has nothing to bind, and its wrapper takes
-      # a twentieth of an agent step in a small game.
-      self.epsilon_fn = inspect.unwrap(self.epsilon_fn)
     if init_checkpoint_dir is not None:
       initial_weights.load(self._sess, init_checkpoint_dir)
 

@@ -71,6 +71,10 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def __init__(self, log: replay_log.ReplayLog, *args, **kwargs):
     self.log = log
     super().__init__(*args, **kwargs)
+    if self._extra_storage_types:
+      logging.warning(
+        'The run cannot be resumed: the log lacks extra_storage_types.'
+      )
 
   def log_final_buffer(self) -> None:
     """Writes the last, partial shard. For code written for the 2020 API.

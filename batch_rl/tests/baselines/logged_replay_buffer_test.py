@@ -81,9 +81,10 @@ def test_samples_are_dopamines(capacity, stack_size, horizon, lengths, data):
       np.testing.assert_array_equal(ours, theirs)
 
 
-def test_extra_columns_are_sampled():
+def test_extra_columns_are_sampled(caplog):
   extra = [circular_replay_buffer.ReplayElement('colour', (), np.int32)]
   memories = make_memories(50, 2, 1, extra_storage_types=extra)
+  assert 'cannot be resumed' in caplog.text
   fill(memories, [20, 20], [True, True], extra=(7,))
   theirs, ours = (m.sample_transition_batch(2, [5, 30]) for m in memories)
   assert ours[-1].tolist() == theirs[-1].tolist() == [7, 7]

@@ -91,6 +91,7 @@ def test_an_agent_is_trained_evaluated_and_reported(
   record = read_record(base_dir)
   assert record['agent'] == 'mine.MyAgent'
   assert record['modules'] == [*before, str(own_code)]
+  assert len(record['code']['mine']) == 12
 
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
@@ -112,14 +113,9 @@ def train_as_library(base_dir, data_dir):
     )
     tf.compat.v1.reset_default_graph()
     run_experiment.FixedReplayRunner(
-      str(base_dir),
-      create,
-      mine.make_environment,
-      num_iterations=1,
-      training_steps=8,
-      evaluation_steps=20,
-      max_steps_per_episode=30,
-    ).run_experiment()
+      str(base_dir), create, mine.make_environment, num_iterations=1,
+      training_steps=8, evaluation_steps=20, max_steps_per_episode=30,
+    ).run_experiment()  # fmt: skip
 
 
 def test_a_run_without_the_program_is_evaluated_and_reported(

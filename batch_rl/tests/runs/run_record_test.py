@@ -95,6 +95,9 @@ def test_other_versions_are_noted(base_dir):
   resumed = resume(base_dir)
   assert resumed['versions']['numpy'] == now
   assert resumed['changes'] == [['- numpy = 1.0', f'+ numpy = {now}']]
+  resumed = {'code': {'mine': 'a', 'only_then': 'b'}}
+  run_record.note_new(resumed, 'code', now := {'mine': 'c', 'only_now': 'd'})
+  assert resumed == {'code': now, 'changes': [['- mine = a', '+ mine = c']]}
 
 
 @pytest.mark.parametrize(

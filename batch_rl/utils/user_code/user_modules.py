@@ -18,7 +18,7 @@ import types
 from typing import Any
 
 import batch_rl
-from batch_rl.utils import choices
+from batch_rl.utils import choices, files
 
 _PACKAGE = os.path.dirname(os.path.abspath(batch_rl.__file__))
 
@@ -116,6 +116,13 @@ def loaded_folders() -> list[str]:
       if not depth or str(file.with_suffix('')).endswith(inside):
         folders[str(file.parents[depth])] = None
   return list(folders)
+
+
+def loaded_code() -> dict[str, str]:
+  """Returns 12 digits of each imported user module's SHA-256, by its name."""
+  paths = {n: getattr(m, '__file__', '') for n, m in [*sys.modules.items()]}
+  own = {n: path for n, path in paths.items() if path and is_user_file(path)}
+  return {n: files.sha256(p)[:12] for n, p in own.items() if os.path.exists(p)}
 
 
 def is_user_file(path: str) -> bool:

@@ -25,6 +25,7 @@ def test_a_folder_comes_after_installed_packages(own_folder, path):
   assert user_modules.load(f'{name}.value') == 1
   assert str(own_folder) in user_modules.loaded_folders()
   assert os.path.dirname(np.__path__[0]) not in user_modules.loaded_folders()
+  assert name in user_modules.loaded_code()
   with pytest.raises(ValueError, match='numpy.* has no MyAgent'):
     user_modules.load('numpy.MyAgent')
 
