@@ -90,9 +90,7 @@ def test_extra_columns_are_sampled(caplog):
   assert ours[-1].tolist() == theirs[-1].tolist() == [7, 7]
   with pytest.raises(ValueError, match='1 indices'):
     memories[1].sample_transition_batch(2, [5])
-  with pytest.raises(
-    ValueError, match='extra_storage_types cannot be restored'
-  ):
+  with pytest.raises(ValueError, match='types cannot be restored'):
     memories[1].load('checkpoints', 1)
 
 

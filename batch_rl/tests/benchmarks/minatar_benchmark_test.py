@@ -216,6 +216,9 @@ def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   with pytest.raises(ValueError, match='0.00025/2000'):
     benchmark.whole()
   cell = work_dir / f'search/2/dqn_adam/{GAME}/run-4/seed-1/sweep-offline.json'
+  cell.write_text('{"state": "stopped"}')
+  with pytest.raises(ValueError, match='lacks results'):
+    benchmark._best(AGENTS['dqn_adam'], tried)
   cell.write_text('{"state": "failed", "message": "The loss is nan at"}')
   (cell.parent / 'evaluations' / '0.json').unlink()
   assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[0]

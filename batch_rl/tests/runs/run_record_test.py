@@ -89,8 +89,7 @@ def test_only_data_that_are_compared_may_move(base_dir):
 def test_other_versions_are_noted(base_dir):
   path = base_dir / 'run.json'
   record = json.loads(path.read_text())
-  now = record['versions']['numpy']
-  record['versions']['numpy'] = '1.0'
+  now, record['versions']['numpy'] = record['versions']['numpy'], '1.0'
   path.write_text(json.dumps(record))
   resumed = resume(base_dir)
   assert resumed['versions']['numpy'] == now

@@ -136,6 +136,10 @@ def _runs(
     except run_results.NoResultsError as error:
       print(f'left out: {error}')
       continue
+    sweep = files.read_json(f'{directory}/sweep-offline.json') or {}
+    if sweep.get('state') in (cell_lib.RUNNING, cell_lib.STOPPED):
+      print(f'left out: {directory}: it is under way')
+      continue
     above = pathlib.Path(directory).relative_to(folder).parts
     # Sweeps of the search have a number each; variants of a grid have `name=value`.
     agent = next(p for p in above if not p.isdigit())
