@@ -54,9 +54,9 @@ def _parser():
     help='directory of the runs, <data_dir>/<Game>/<run>; an online sweep of several '
     'agents logs to <data_dir>/<agent>/<Game>/<run>',
   )
-  add('--games', nargs='+', help="e.g. Pong MinAtar/Breakout; 'all': the 60")
+  add('--games', nargs='+', help="games, e.g. Pong, or 'all' of the dataset")
   add('--runs', help='runs of the dataset, e.g. 1-5')
-  add('--agents', nargs='+', help="the file's, gin files, or the package's")
+  add('--agents', nargs='+', help='names in file or package, or gin files')
   add('--seeds', help='seeds, e.g. 1-3')
   add('--gin_bindings', nargs='+', help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')
