@@ -135,14 +135,16 @@ class Benchmark:
       (scale.search_games, of_search),
       (scale.games, self._runs),
     ):
-      self._sweep(
-        'online', {protocol.ONLINE_AGENT: {}}, games, runs, job='online',
-        gin_bindings=[*scale.online], rates={'train': 1500, 'eval': 8000},
-      )  # fmt: skip
+      if runs:
+        self._sweep(
+          'online', {protocol.ONLINE_AGENT: {}}, games, runs, job='online',
+          gin_bindings=[*scale.online], rates={'train': 1500, 'eval': 8000},
+        )  # fmt: skip
 
   def search(self) -> None:
     """Trains each agent in its first configurations, then in those that follow."""
     if protocol.SEARCH_RUN not in self._all_runs:
+      print(f'search: left out, as --runs lacks {protocol.SEARCH_RUN}')
       return
     first = {agent: agent.first_configurations() for agent in self._agents}
     self._try(first, 1)
@@ -298,6 +300,7 @@ class Benchmark:
   ) -> None:
     """Runs the unfinished cells of a sweep, in `<work_dir>/<folder>`."""
     if not runs:
+      print(f'{folder}: left out, as --runs has no run of the tables')
       return
     work_dir = self._work_dir.absolute()
     content = {

@@ -113,10 +113,10 @@ def front(runs: pd.DataFrame, evaluations: pd.DataFrame) -> figure.Figure:
 def _dot(ax: axes_lib.Axes, y: float, estimate, colour: str) -> None:
   """Draws a value; it is hollow without an interval."""
   value, low, high = estimate
-  is_single = math.isnan(low)
-  if not is_single:
+  fill = 'white'
+  if not math.isnan(low):
     ax.plot([low, high], [y, y], color=colour, linewidth=3, alpha=0.4)
-  fill = 'white' if is_single else colour
+    fill = colour
   ax.plot([value], [y], 'o', color=colour, mfc=fill, markersize=5)
 
 
