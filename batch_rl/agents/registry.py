@@ -5,7 +5,6 @@ import functools
 import importlib
 import pathlib
 import pkgutil
-import re
 import sys
 from collections.abc import Mapping
 
@@ -147,15 +146,3 @@ def name_of(agent_class: type) -> str:
       if shipped is agent_class:
         return name
   return user_modules.dotted_name(agent_class)
-
-
-def display_name(agent: object) -> str:
-  """Returns the name of an agent in reports.
-
-  It is the attribute `display_name`; by default, the name of the class without
-  `FixedReplay`, `Logged` and `Agent`.
-  """
-  if given := getattr(agent, 'display_name', None):
-    return str(given)
-  name = type(agent).__name__
-  return re.sub(r'^(FixedReplay|Logged)|Agent$', '', name) or name

@@ -87,6 +87,11 @@ class LoggedRunner(runner.RecordedRunner):
       cannot be saved.
   """
 
+  _never_called = (
+    *('_run_one_step', '_end_episode', '_run_train_phase', '_run_eval_phase'),
+    *('_save_tensorboard_summaries', '_checkpoint_experiment'),
+  )
+
   def __init__(
     self,
     base_dir: str,

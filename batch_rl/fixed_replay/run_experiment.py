@@ -95,6 +95,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     **kwargs: Arguments of `RecordedRunner` and Dopamine's `Runner`.
   """
 
+  _never_called = (
+    *('_run_one_step', '_initialize_episode', '_end_episode'),
+    *('_run_one_episode', '_run_one_phase', '_checkpoint_experiment'),
+  )
+
   def __init__(
     self,
     base_dir: str,

@@ -4,20 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.runs import run_record
+from batch_rl.agents import registry
 
+# By `transform_strategy`.
 _ENSEMBLES = {
   'IDENTITY': 'Ensemble-DQN',
   'AVERAGE': 'Averaged Ensemble-DQN',
   'STOCHASTIC': 'REM',
 }
-# Suffix of the name, class name in gin bindings, and default strategy.
-_ENSEMBLE_AGENTS = {
-  'multi_head_dqn': ('', 'MultiHeadDQNAgent', 'IDENTITY'),
-  'multi_network_dqn': (' (networks)', 'MultiNetworkDQNAgent', 'STOCHASTIC'),
-}
-_NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'random': 'Random'}
-_value = run_record.value_of
+_NAMES = {'c51': 'C51', 'quantile': 'QR-DQN'}
 # Names in the paper's order.
 _ORDER = (
   *('DQN (Nature)', 'DQN (Adam)', 'C51', 'QR-DQN'),
@@ -31,39 +26,37 @@ def rank(name: str) -> int:
   return min(ranks, default=len(_ORDER))
 
 
-def of_record(record: Mapping[str, Any]) -> str:
-  """Returns the name of a run's agent in tables and figures, e.g. `REM`.
+def of_agent(agent: Any) -> str:
+  """Returns the name of an agent in tables and figures, e.g. `REM`.
 
-  It is the `display_name` that gin binds, the name in the literature, the
-  `display_name` of an agent's class, or the `agent` of the record, whichever is first.
+  It is the attribute `display_name`; by default, the name in the literature of one of
+  the package's agents, else the name of the class without `FixedReplay`, `Logged` and
+  `Agent`.
+  """
+  if given := getattr(agent, 'display_name', None):
+    return str(given)
+  name = registry.name_of(type(agent))
+  if name == 'dqn':
+    kind = type(agent.optimizer).__name__.removesuffix('Optimizer')
+    return f'DQN ({"Nature" if kind == "RMSProp" else kind})'
+  if name in ('multi_head_dqn', 'multi_network_dqn'):
+    suffix = ' (networks)' if name == 'multi_network_dqn' else ''
+    return _ENSEMBLES[agent.transform_strategy] + suffix
+  pattern = '^(FixedReplay|Logged)|(?<=.)Agent$'
+  short = re.sub(pattern, '', type(agent).__name__)
+  return _NAMES.get(name) or short or name
+
+
+def of_record(record: Mapping[str, Any]) -> str:
+  """Returns the name of a run's agent, '' if unknown.
 
   Args:
     record: Record of the run (see `run_record`).
 
   Returns:
-    The name, with `, online` for a run without logged data; '' if unknown.
+    Its `display_name`, or else its `agent`, with `, online` for a run without logged
+    data.
   """
-  bindings = run_record.bindings(record.get('gin_config') or '')
-  name = record.get('agent', '')
-  if given := _value(bindings, 'display_name', r'\w*Agent'):
-    name = given
-  elif name == 'dqn':
-    bound = _of_agent(bindings, 'optimizer', 'DQNAgent')
-    optimizer = re.search(r'(\w+?)(Optimizer)?\(', bound)
-    kind = optimizer[1] if optimizer else 'RMSProp'  # Dopamine's default.
-    name = f'DQN ({"Nature" if kind == "RMSProp" else kind})'
-  elif name in _ENSEMBLE_AGENTS:
-    suffix, class_name, default = _ENSEMBLE_AGENTS[name]
-    strategy = _of_agent(bindings, 'transform_strategy', class_name) or default
-    known = _ENSEMBLES.get(strategy)
-    name = known + suffix if known else strategy
-  else:
-    name = _NAMES.get(name) or record.get('display_name') or name
+  name = record.get('display_name') or record.get('agent', '')
   is_online = name and name != 'Random' and 'replay_dir' not in record
   return f'{name}, online' if is_online else name
-
-
-def _of_agent(bindings: Mapping[str, str], name: str, base: str) -> str:
-  """Returns the value of an agent's parameter, which replaces its base class's."""
-  own = _value(bindings, name, f'(FixedReplay|Logged){base}')
-  return own or _value(bindings, name, base)

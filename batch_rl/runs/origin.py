@@ -10,7 +10,7 @@ from typing import Any
 
 from batch_rl.agents import registry
 from batch_rl.dataset.store import store_directory
-from batch_rl.runs import gin_files
+from batch_rl.runs import agent_names, gin_files
 from batch_rl.utils.user_code import function_records, user_modules
 
 # Arguments of a runner, integers, that evaluation and report need.
@@ -32,7 +32,7 @@ def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
     `function_records.describe`), and `modules`, the folders of the user's modules.
   """
   return {
-    'display_name': registry.display_name(agent),
+    'display_name': agent_names.of_agent(agent),
     'create_agent': function_records.describe(create_agent_fn),
     'modules': user_modules.loaded_folders(),
   }

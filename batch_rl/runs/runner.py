@@ -56,6 +56,9 @@ class RecordedRunner(run_experiment.Runner):
       without a `record`, with other settings.
   """
 
+  # Methods of Dopamine's runner that a subclass would override without effect.
+  _never_called: tuple[str, ...] = ()
+
   def __init__(
     self,
     base_dir,
@@ -69,6 +72,12 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs,
   ):
     feed.check(loggers)
+    for name in self._never_called:
+      if getattr(type(self), name) is not getattr(run_experiment.Runner, name):
+        logging.warning(
+          '%s.%s has no effect: the runner never calls it.',
+          *(type(self).__name__, name),
+        )
     for name in origin.RUNNER_SETTINGS:
       if name in kwargs:
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])

@@ -14,7 +14,7 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line
+from batch_rl.runs import agent_names, command_line
 from batch_rl.tests import learning_test, shards
 from batch_rl.tests.shipped_agents import OFFLINE, ONLINE
 
@@ -112,6 +112,7 @@ def check(runner, class_name, expected):
       f'{type(term).__name__}.weight': term.weight for term in agent.terms
     }
     found |= optimizer_parameters(agent.optimizer)
+    found['name'] = agent_names.of_agent(agent)
     found['batch_size'] = agent._replay.states.shape.as_list()[0]
     if 'support' in expected:
       support = agent._sess.run(agent._support)

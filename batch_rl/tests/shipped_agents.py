@@ -14,11 +14,14 @@ class Shipped(NamedTuple):
   """What is expected of a config."""
 
   class_name: str  # of the agent
-  parameters: dict[str, Any]  # its own hyper-parameters
+  parameters: dict[
+    str, Any
+  ]  # its own hyper-parameters, and its name in reports
   # Arguments that make the agent a small one for CartPole; None if another config of
   # the agent has them.
   small: dict[str, Any] | None = None
-  # Losses of the first three updates with seed 1, with SSE 4.1, of a config of 2020. Other instruction sets differ by 1e-7; a larger difference would change the
+  # Losses of the first three updates with seed 1, with SSE 4.1, of a config of
+  # 2020. Other instruction sets differ by 1e-7; a larger difference would change the
   # results of users.
   losses: list[float] | None = None
 
@@ -42,7 +45,7 @@ ADAM = {
 ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
 ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
 
-C51 = {'atoms': 51, 'support': (-10.0, 10.0)}
+C51 = {'name': 'C51', 'atoms': 51, 'support': (-10.0, 10.0)}
 QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
 # Dabney et al., 2018 (IQN); Vieillard et al., 2020; Farebrother et al., 2024; the code
 # of Kumar et al., 2020.
@@ -52,11 +55,12 @@ BINS = {'num_atoms': 51, 'vmin': -10.0, 'vmax': 10.0}
 CQL = {'CQL.weight': 1.0}
 
 
-def ensemble(num_heads: int, strategy: str) -> dict[str, Any]:
+def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
   """Returns the hyper-parameters of an ensemble."""
   return {
     'num_heads': num_heads,
     'transform_strategy': strategy,
+    'name': name,
     'num_convex_combinations': 1,
   }
 
@@ -65,12 +69,14 @@ def ensemble(num_heads: int, strategy: str) -> dict[str, Any]:
 OFFLINE = {
   'dqn': Shipped(
     'FixedReplayDQNAgent',
-    RMSPROP,
+    {**RMSPROP, 'name': 'DQN (Nature)'},
     {'network': gym_lib.CartpoleDQNNetwork},
     [0.3045184, 0.2584695, 0.2563804],
   ),
   'dqn_adam': Shipped(
-    'FixedReplayDQNAgent', ADAM, losses=[0.3045184, 0.2546671, 0.228803]
+    'FixedReplayDQNAgent',
+    {**ADAM, 'name': 'DQN (Adam)'},
+    losses=[0.3045184, 0.2546671, 0.228803],
   ),
   'c51': Shipped(
     'FixedReplayRainbowAgent',
@@ -80,13 +86,13 @@ OFFLINE = {
   ),
   'quantile': Shipped(
     'FixedReplayQuantileAgent',
-    {**ADAM, **QUANTILES},
+    {**ADAM, **QUANTILES, 'name': 'QR-DQN'},
     {'network': cartpole_networks.CartpoleQuantileNetwork, 'num_atoms': 5},
     [33.06236, 26.82363, 32.58493],
   ),
   'multi_head_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'IDENTITY')},
+    {**ADAM, **ensemble(200, 'IDENTITY', 'Ensemble-DQN')},
     {
       'network': cartpole_networks.CartpoleMultiHeadQNetwork,
       'transform_strategy': 'STOCHASTIC',
@@ -96,17 +102,17 @@ OFFLINE = {
   ),
   'averaged_ensemble_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'AVERAGE')},
+    {**ADAM, **ensemble(200, 'AVERAGE', 'Averaged Ensemble-DQN')},
     losses=[0.3293013, 0.2672591, 0.3272525],
   ),
   'rem': Shipped(
     'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'STOCHASTIC')},
+    {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')},
     losses=[0.32834, 0.2646791, 0.3255396],
   ),
   'multi_network_rem': Shipped(
     'FixedReplayMultiNetworkDQNAgent',
-    {**ADAM, **ensemble(4, 'STOCHASTIC')},
+    {**ADAM, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
     {
       'network': cartpole_networks.CartpoleMultiNetworkQNetwork,
       'num_networks': 2,
@@ -115,7 +121,9 @@ OFFLINE = {
   ),
   # Their losses are those of the equations (`equations_test`).
   'bc': Shipped(
-    'FixedReplayBCAgent', ADAM, {'network': gym_lib.CartpoleDQNNetwork}
+    'FixedReplayBCAgent',
+    {**ADAM, 'name': 'BC'},
+    {'network': gym_lib.CartpoleDQNNetwork},
   ),
   'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
   'iqn': Shipped(
@@ -152,19 +160,22 @@ OFFLINE = {
 }
 ONLINE = {
   'random': Shipped('RandomAgent', {}),
-  'dqn': Shipped('LoggedDQNAgent', RMSPROP),
-  'dqn_adam': Shipped('LoggedDQNAgent', ADAM),
+  'dqn': Shipped('LoggedDQNAgent', {**RMSPROP, 'name': 'DQN (Nature)'}),
+  'dqn_adam': Shipped('LoggedDQNAgent', {**ADAM, 'name': 'DQN (Adam)'}),
   'c51': Shipped('LoggedRainbowAgent', {**ADAM_C51, **C51}),
   'quantile': Shipped('LoggedQuantileAgent', {**ADAM, **QUANTILES}),
   'ensemble_dqn': Shipped(
     'LoggedMultiNetworkDQNAgent',
-    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'IDENTITY')},
+    {
+      **ADAM_ONLINE_ENSEMBLE,
+      **ensemble(4, 'IDENTITY', 'Ensemble-DQN (networks)'),
+    },
   ),
   'rem': Shipped(
     'LoggedMultiNetworkDQNAgent',
-    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC')},
+    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
   ),
   'multi_head_rem': Shipped(
-    'LoggedMultiHeadDQNAgent', {**ADAM, **ensemble(200, 'STOCHASTIC')}
+    'LoggedMultiHeadDQNAgent', {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')}
   ),
 }

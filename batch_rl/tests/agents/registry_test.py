@@ -51,13 +51,3 @@ def test_agents_are_found_by_both_kinds_of_names(find):
 def test_what_is_not_an_agent_is_named(find, own_folder, name, message):
   with pytest.raises(ValueError, match=message.format(own=own_folder)):
     find(name)
-
-
-def test_the_name_in_reports():
-  for class_name, given, name in (
-    ('FixedReplayCQLAgent', None, 'CQL'),
-    ('Agent', None, 'Agent'),
-    ('MyAgent', 'CQL(H)', 'CQL(H)'),
-  ):
-    agent_class = type(class_name, (), {'display_name': given})
-    assert registry.display_name(agent_class()) == name

@@ -10,7 +10,7 @@ from batch_rl.atari import roms
 from batch_rl.report import aggregates, comparison, normalisation, run_results
 from batch_rl.tests.report import made_up_runs
 
-REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
+REM = {'agent': 'multi_head_dqn'}
 
 
 def counts(rows):

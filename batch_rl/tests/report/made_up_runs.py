@@ -21,6 +21,13 @@ CLASSES = {
   'multi_head_dqn': 'FixedReplayMultiHeadDQNAgent',
   'multi_network_dqn': 'FixedReplayMultiNetworkDQNAgent',
 }
+# Names of these agents; those of others are their classes'.
+NAMES = {
+  'random': 'Random',
+  'c51': 'C51',
+  'quantile': 'QR-DQN',
+  'multi_head_dqn': 'REM',
+}
 OF_THE_RUNNER = ('evaluation_steps', 'max_steps_per_episode')
 
 
@@ -68,6 +75,7 @@ def write(
   ]
   lines.append(f'Runner.num_iterations = {planned or len(returns)}')
   lines.append(f"create_atari_environment.game_name = '{game}'")
+  dqn = 'DQN (Nature)' if optimizer == 'RMSProp' else 'DQN (Adam)'
   environment = {'game': game, 'repeat_action_probability': sticky}
   if minatar.is_minatar(game):
     environment |= {'frame_skip': 1}
@@ -77,6 +85,7 @@ def write(
   record = {
     'run_id': f'id of {base_dir}',
     'agent': agent,
+    'display_name': dqn if agent == 'dqn' else NAMES.get(agent),
     'seed': seed,
     'epsilon_eval': epsilon_eval,
     'changes': list(changes),

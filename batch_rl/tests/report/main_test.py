@@ -19,7 +19,7 @@ from batch_rl.tests.report import made_up_runs
 from batch_rl.utils import staging_directory
 from batch_rl.utils.files import read_csv
 
-REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
+REM = {'agent': 'multi_head_dqn'}
 
 
 def make_report(directory, *arguments):
@@ -272,7 +272,8 @@ def test_an_environment_without_normalisers(run, tmp_path):
   """Two methods are equal, and a run is under way."""
   made_up_runs.write(tmp_path / 'runs' / 'c', [3.0, 4.0], planned=9)
   for name, agent in ('a', 'dqn'), ('b', 'bc'):
-    path = made_up_runs.write(tmp_path / 'runs' / name, [3.0, 4.0], agent)
+    path = tmp_path / 'runs' / name
+    made_up_runs.write(path, [3.0, 4.0], agent, optimizer='RMSProp')
     record = json.loads((path / 'run.json').read_text())
     del record['environment']
     gin_config = "create_gym_environment.environment_name = 'CartPole'"

@@ -6,7 +6,7 @@ import matplotlib
 
 from batch_rl.report import aggregates, normalisation, plots, tables
 
-REM = {'agent': 'multi_head_dqn', 'transform_strategy': "'STOCHASTIC'"}
+REM = {'agent': 'multi_head_dqn'}
 
 
 def test_labels_of_many_methods_do_not_overlap(compare):

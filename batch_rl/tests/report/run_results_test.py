@@ -31,41 +31,15 @@ def read(tmp_path):
   return make
 
 
-ENSEMBLE = {'agent': 'multi_head_dqn'}
-AVERAGE = {'transform_strategy': "'AVERAGE'"}
-STOCHASTIC = {'transform_strategy': "'STOCHASTIC'"}
-# The strategy is of the run's own agent.
-NETWORKS = {
-  'agent': 'multi_network_dqn',
-  'gin': "FixedReplayMultiHeadDQNAgent.transform_strategy = 'AVERAGE'",
-}
 OWN = {'agent': 'mine.CQLAgent'}
 
 
-@pytest.mark.parametrize(
-  ('options', 'entries', 'name'),
-  [
-    ({'optimizer': 'RMSProp'}, {}, 'DQN (Nature)'),
-    ({'optimizer': 'Adam', 'data': None}, {}, 'DQN (Adam), online'),
-    ({'gin': 'DQNAgent.optimizer = @RMSPropOptimizer()'}, {}, 'DQN (Adam)'),
-    ({'agent': 'random', 'data': None}, {}, 'Random'),
-    ({'agent': 'c51'}, {}, 'C51'),
-    ({'agent': 'quantile'}, {}, 'QR-DQN'),
-    (ENSEMBLE, {}, 'Ensemble-DQN'),
-    ({**ENSEMBLE, **AVERAGE}, {}, 'Averaged Ensemble-DQN'),
-    ({**ENSEMBLE, **STOCHASTIC}, {}, 'REM'),
-    (NETWORKS, {}, 'REM (networks)'),
-    ({**OWN, 'data': None}, {'display_name': 'CQL'}, 'CQL, online'),
-    (OWN, {'display_name': None}, 'mine.CQLAgent'),
-  ],
-)
-def test_names_of_agents(read, options, entries, name):
-  run = read(entries, **options)
-  assert run.agent == name
-  assert (run.data == '') == ('data' in options)
-  # Two classes with one display name are two methods.
-  if options.get('agent') == 'mine.CQLAgent':
-    assert run.config['agent'] == 'mine.CQLAgent'
+def test_two_classes_with_one_name_are_two_methods(read):
+  run = read({'display_name': 'CQL'}, data=None, **OWN)
+  assert (run.agent, run.data) == ('CQL, online', '')
+  run = read(**OWN)
+  assert (run.agent, run.data) == ('mine.CQLAgent', 'Pong/1')
+  assert run.config['agent'] == 'mine.CQLAgent'
 
 
 def test_the_facts_of_a_run(read):
