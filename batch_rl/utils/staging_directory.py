@@ -34,7 +34,8 @@ class StagingDirectory:
     self.destination = os.path.realpath(destination)
     self.path = self.destination + suffix
     lock = os.path.join(self.path, '.lock')
-    if os.path.exists(self.path) and not os.path.exists(lock):
+    is_empty = os.path.isdir(self.path) and not os.listdir(self.path)
+    if os.path.exists(self.path) and not (is_empty or os.path.exists(lock)):
       raise ValueError(
         f'{self.path} is needed to create {destination}, but holds something '
         'else; move it away.'

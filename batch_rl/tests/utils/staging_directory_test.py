@@ -83,5 +83,10 @@ def test_destinations_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match=message):
       StagingDirectory(destination)
   (tmp_path / 'out.unfinished').mkdir()
+  (tmp_path / 'out.unfinished/file').touch()
   with pytest.raises(ValueError, match='holds something else; move it away'):
     StagingDirectory(str(tmp_path / 'out'))
+  (tmp_path / 'out.unfinished/file').unlink()  # e.g. a process killed too early
+  with StagingDirectory(str(tmp_path / 'out')) as stage:
+    make(stage)
+    stage.publish('made')
