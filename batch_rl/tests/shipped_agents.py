@@ -14,9 +14,8 @@ class Shipped(NamedTuple):
   """What is expected of a config."""
 
   class_name: str  # of the agent
-  parameters: dict[
-    str, Any
-  ]  # its own hyper-parameters, and its name in reports
+  # Its own hyper-parameters, and its name in reports.
+  parameters: dict[str, Any]
   # Arguments that make the agent a small one for CartPole; None if another config of
   # the agent has them.
   small: dict[str, Any] | None = None
@@ -28,6 +27,7 @@ class Shipped(NamedTuple):
 
 # Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
 RMSPROP = {
+  'name': 'DQN (Nature)',
   'optimizer': 'RMSPropOptimizer',
   'learning_rate': 2.5e-4,
   'decay': 0.95,
@@ -42,8 +42,9 @@ ADAM = {
   'beta2': 0.999,
   'epsilon': 0.01 / 32,
 }
+DQN_ADAM = {**ADAM, 'name': 'DQN (Adam)'}
 ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
-ADAM_ONLINE_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
+ADAM_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}
 
 C51 = {'name': 'C51', 'atoms': 51, 'support': (-10.0, 10.0)}
 QUANTILES = {'num_atoms': 200, 'kappa': 1.0}
@@ -69,14 +70,12 @@ def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
 OFFLINE = {
   'dqn': Shipped(
     'FixedReplayDQNAgent',
-    {**RMSPROP, 'name': 'DQN (Nature)'},
+    RMSPROP,
     {'network': gym_lib.CartpoleDQNNetwork},
     [0.3045184, 0.2584695, 0.2563804],
   ),
   'dqn_adam': Shipped(
-    'FixedReplayDQNAgent',
-    {**ADAM, 'name': 'DQN (Adam)'},
-    losses=[0.3045184, 0.2546671, 0.228803],
+    'FixedReplayDQNAgent', DQN_ADAM, losses=[0.3045184, 0.2546671, 0.228803]
   ),
   'c51': Shipped(
     'FixedReplayRainbowAgent',
@@ -121,9 +120,7 @@ OFFLINE = {
   ),
   # Their losses are those of the equations (`equations_test`).
   'bc': Shipped(
-    'FixedReplayBCAgent',
-    {**ADAM, 'name': 'BC'},
-    {'network': gym_lib.CartpoleDQNNetwork},
+    'FixedReplayBCAgent', ADAM, {'network': gym_lib.CartpoleDQNNetwork}
   ),
   'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
   'iqn': Shipped(
@@ -160,20 +157,17 @@ OFFLINE = {
 }
 ONLINE = {
   'random': Shipped('RandomAgent', {}),
-  'dqn': Shipped('LoggedDQNAgent', {**RMSPROP, 'name': 'DQN (Nature)'}),
-  'dqn_adam': Shipped('LoggedDQNAgent', {**ADAM, 'name': 'DQN (Adam)'}),
+  'dqn': Shipped('LoggedDQNAgent', RMSPROP),
+  'dqn_adam': Shipped('LoggedDQNAgent', DQN_ADAM),
   'c51': Shipped('LoggedRainbowAgent', {**ADAM_C51, **C51}),
   'quantile': Shipped('LoggedQuantileAgent', {**ADAM, **QUANTILES}),
   'ensemble_dqn': Shipped(
     'LoggedMultiNetworkDQNAgent',
-    {
-      **ADAM_ONLINE_ENSEMBLE,
-      **ensemble(4, 'IDENTITY', 'Ensemble-DQN (networks)'),
-    },
+    {**ADAM_ENSEMBLE, **ensemble(4, 'IDENTITY', 'Ensemble-DQN (networks)')},
   ),
   'rem': Shipped(
     'LoggedMultiNetworkDQNAgent',
-    {**ADAM_ONLINE_ENSEMBLE, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
+    {**ADAM_ENSEMBLE, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
   ),
   'multi_head_rem': Shipped(
     'LoggedMultiHeadDQNAgent', {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')}

@@ -11,16 +11,6 @@ from batch_rl.minatar import games as minatar
 from batch_rl.runs import evaluations
 from batch_rl.utils import files
 
-OPTIMIZERS = {
-  'RMSProp': '@tf.train.RMSPropOptimizer()',
-  'Adam': '@tf.train.AdamOptimizer()',
-}
-# Class names in gin bindings, by the agent's name; 'Agent' for others.
-CLASSES = {
-  'dqn': 'FixedReplayDQNAgent',
-  'multi_head_dqn': 'FixedReplayMultiHeadDQNAgent',
-  'multi_network_dqn': 'FixedReplayMultiNetworkDQNAgent',
-}
 # Names of these agents; those of others are their classes'.
 NAMES = {
   'random': 'Random',
@@ -59,7 +49,7 @@ def write(
     returns: Mean return of each evaluation.
     data: Number of the dataset's run that it trained on; None for an online run.
     planned: Number of iterations; None for the number of returns.
-    optimizer: One of `OPTIMIZERS`.
+    optimizer: 'RMSProp' or 'Adam'.
     rom_md5: MD5 of the ROM; None for the dataset's.
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     shards: Number of shards; None for a run that does not record them.
@@ -67,8 +57,8 @@ def write(
     diagnostics: Values of each iteration, `{name: values}`.
     **bindings: Further parameters of the agent or the runner.
   """
-  bindings = {'optimizer': OPTIMIZERS[optimizer], **bindings}
-  agent_class = CLASSES.get(agent, 'Agent')
+  bindings = {'optimizer': f'@tf.train.{optimizer}Optimizer()', **bindings}
+  agent_class = 'FixedReplayDQNAgent' if agent == 'dqn' else 'Agent'
   lines = [
     f'{"Runner" if name in OF_THE_RUNNER else agent_class}.{name} = {value}'
     for name, value in bindings.items()
