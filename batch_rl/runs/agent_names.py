@@ -14,10 +14,7 @@ _ENSEMBLES = {
 }
 _NAMES = {'c51': 'C51', 'quantile': 'QR-DQN'}
 # Names in the paper's order.
-_ORDER = (
-  *('DQN (Nature)', 'DQN (Adam)', 'C51', 'QR-DQN'),
-  *_ENSEMBLES.values(),
-)
+_ORDER = 'DQN (Nature)', 'DQN (Adam)', *_NAMES.values(), *_ENSEMBLES.values()
 
 
 def rank(name: str) -> int:
@@ -42,9 +39,8 @@ def of_agent(agent: Any) -> str:
   if name in ('multi_head_dqn', 'multi_network_dqn'):
     suffix = ' (networks)' if name == 'multi_network_dqn' else ''
     return _ENSEMBLES[agent.transform_strategy] + suffix
-  pattern = '^(FixedReplay|Logged)|(?<=.)Agent$'
-  short = re.sub(pattern, '', type(agent).__name__)
-  return _NAMES.get(name) or short or name
+  parts = r'^(FixedReplay|Logged)|(?<=.)Agent$'
+  return _NAMES.get(name) or re.sub(parts, '', type(agent).__name__) or name
 
 
 def of_record(record: Mapping[str, Any]) -> str:

@@ -73,11 +73,9 @@ class RecordedRunner(run_experiment.Runner):
   ):
     feed.check(loggers)
     for name in self._never_called:
-      if getattr(type(self), name) is not getattr(run_experiment.Runner, name):
-        logging.warning(
-          '%s.%s has no effect: the runner never calls it.',
-          *(type(self).__name__, name),
-        )
+      own = getattr(type(self), name)
+      if own is not getattr(run_experiment.Runner, name):
+        logging.warning('%s has no effect: nothing calls it.', own.__qualname__)
     for name in origin.RUNNER_SETTINGS:
       if name in kwargs:
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])

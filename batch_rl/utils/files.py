@@ -146,9 +146,11 @@ def replacing(path: str, durable: bool = True) -> Iterator[BinaryIO]:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-  except BaseException:
+  except BaseException as error:
     with contextlib.suppress(OSError):
       os.remove(temporary)
+    if isinstance(error, OSError):  # A full disk has no name.
+      error.filename = error.filename or path
     raise
   if durable:
     sync(os.path.dirname(path) or '.')

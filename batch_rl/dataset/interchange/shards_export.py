@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests, replay_log, shard_files
 
@@ -36,8 +34,7 @@ def open_writer(
     truncated = not episode.ended and not goes_on
     if episode.ended or truncated:
       has_unclipped &= unclipped is not None
-    first = 0 if episode.begins_at_reset else _rest_of_padding(reader, episode)
-    for i in range(first, steps):
+    for i in range(steps):
       is_last = i == steps - 1
       log.add(
         episode.observation[i],
@@ -45,11 +42,11 @@ def open_writer(
         episode.reward[i],
         is_last and episode.ended,
         is_last and truncated,
-        padded=episode.begins_at_reset or first > 0,
+        padded=episode.begins_at_reset,
         # The manifest has the sums of episodes only.
         unclipped_reward=is_last * (unclipped or 0.0),
       )
-    return steps - first
+    return steps
 
   with replay_log.ReplayLog(
     logs,
@@ -66,18 +63,6 @@ def open_writer(
       for name in ('unclipped_return', 'unclipped_returns'):
         entry['episodes'].pop(name, None)
     manifests.write(logs, manifest)
-
-
-def _rest_of_padding(reader: episodes.Reader, episode: episodes.Episode) -> int:
-  """Returns the number of leading rows of zeros.
-
-  A missing shard may have ended within the padding of the episode.
-  """
-  frames = episode.observation[: reader.padding]
-  is_zero = ~frames.any(axis=tuple(range(1, frames.ndim)))
-  for column in (episode.action, episode.reward):
-    is_zero &= column[: reader.padding] == 0
-  return int(np.cumprod(is_zero).sum())
 
 
 def _shard_rows(reader: episodes.Reader) -> int:

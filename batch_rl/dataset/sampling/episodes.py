@@ -160,6 +160,10 @@ class Reader:
       stop, begins_at_reset = int(chosen.stop[i]), bool(chosen.at_reset[i])
       if first > begin and self._frames(begin, first).any():
         first, begins_at_reset = begin, False  # The padding was not logged.
+      elif not begins_at_reset and (rest := self._rest_of_padding(first, stop)):
+        first, begins_at_reset = first + rest, True
+        if first == stop:
+          continue
       yield Episode(
         i,
         int(chosen.shard[i]),
@@ -174,6 +178,17 @@ class Reader:
         else None,
         bool(self._truncated[i]),
       )
+
+  def _rest_of_padding(self, first: int, stop: int) -> int:
+    """Returns the number of rows of zeros that rows `[first, stop)` begin with.
+
+    A missing shard may have ended within the padding of the episode.
+    """
+    frames = self._frames(first, stop)[: self.padding]
+    is_zero = ~frames.any(axis=tuple(range(1, frames.ndim)))
+    for column in (self._store.action, self._store.reward):
+      is_zero &= column[first : first + len(frames)] == 0
+    return int(np.cumprod(is_zero).sum())
 
   def _unclipped_returns(self, stops: np.ndarray) -> np.ndarray:
     """Returns the recorded unclipped return of each trajectory, or NaN: (n,).

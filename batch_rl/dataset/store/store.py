@@ -152,8 +152,8 @@ def convert(
     The store.
 
   Raises:
-    ValueError: If a shard is damaged, or the directory has other content or cannot
-      be written.
+    ValueError: If a shard is damaged, or the directory cannot be written, has other
+      content, or the store of another log that was in `data_dir`.
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is a store already.')
@@ -168,6 +168,12 @@ def convert(
     progress=lambda rows: progress('rows', rows, total),
     made_by=made_by,
   )
+  stale, logged = {*target.present_shards()} - {*made.packed}, {*made.suffixes}
+  if stale & logged and stale - logged:
+    raise ValueError(
+      f'{directory} has shards that are missing from {data_dir}, and others that have '
+      'changed: is this another log? Choose a new directory for its store.'
+    )
   total = made.rows_to_pack
   made.start()
   try:

@@ -172,7 +172,7 @@ class StoreDirectory:
     Raises:
       ValueError: If a shard is missing; with `skip_missing`, if all are.
     """
-    suffixes, present = self.planned_shards(), self._present_shards()
+    suffixes, present = self.planned_shards(), self.present_shards()
     if present == suffixes and present:
       return present
     missing = ', '.join(str(s) for s in suffixes if s not in present)
@@ -185,7 +185,8 @@ class StoreDirectory:
     logging.warning('%s The others are used.', message)
     return present
 
-  def _present_shards(self) -> list[int]:
+  def present_shards(self) -> list[int]:
+    """Returns the numbers of the packed shards, ascending."""
     return [
       suffix
       for suffix in self.planned_shards()
@@ -307,7 +308,7 @@ class StoreDirectory:
 
   def drop_missing(self) -> None:
     """Removes missing shards from the description; the caller holds the lock."""
-    present = self._present_shards()
+    present = self.present_shards()
     if present != self.planned_shards():
       self._write({**self._description, 'shards': present})
 

@@ -200,6 +200,12 @@ def test_unusable_directories_are_refused(tmp_path):
     store.convert(str(other), str(tmp_path / 'store'))
   with pytest.raises(ValueError, match='is a store already'):
     store.convert(str(tmp_path / 'store'), str(tmp_path / 'again'))
+  before = stores.rows_in(stores.open_store(tmp_path / 'store'))
+  shutil.rmtree(logs)
+  shards.write_run(logs, [40], capacity=50)
+  with pytest.raises(ValueError, match='is this another log'):
+    store.convert(str(logs), str(tmp_path / 'store'))
+  assert stores.rows_in(stores.open_store(tmp_path / 'store')) == before
 
 
 def test_full_disk_leaves_no_partial_shard(tmp_path):
