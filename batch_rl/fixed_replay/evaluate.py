@@ -134,11 +134,11 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     agent,
     create_checked_environment,
   )
-  num_steps = (
-    given.evaluation_steps
-    or gin_signatures.configured_value(runner, 'evaluation_steps')
-    or 125_000  # of a run without evaluations
-  )
+  num_steps = given.evaluation_steps
+  if num_steps is None:
+    num_steps = gin_signatures.configured_value(runner, 'evaluation_steps')
+  if not num_steps:
+    raise ValueError('The run has no evaluations: give --evaluation_steps.')
 
   def play():
     for iteration, checkpoint in chosen.items():

@@ -19,6 +19,7 @@ from batch_rl.runs import agent_names, games, run_record
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
+from batch_rl.utils.user_code import function_records
 
 _LOGS = 'logs'
 _value = run_record.value_of
@@ -190,11 +191,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
     'agent': agent_names.of_record(record) or agent,
-    'game': environment.get('game')
-    or _value(bindings, 'game_name')
-    or _value(bindings, 'environment_name')
-    or game
-    or _game_in_path(directory),
+    'game': environment.get('game') or game or _game_in_path(directory),
   }
   for kind, name in named.items():
     if not name:
@@ -249,12 +246,8 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
     kept['agent'] = record['agent']
   if created:
     kept['create_agent'] = os.path.basename(created['name'])
-    arguments = dict(enumerate(created.get('args') or ()))
-    kept |= {
-      f'create_agent.{name}': str(value)
-      for name, value in (arguments | (created.get('kwargs') or {})).items()
-      if '/' not in str(value)  # a path: the data, which is recorded elsewhere
-    }
+    given = function_records.arguments(created)
+    kept |= {f'create_agent.{name}': text for name, text in given.items()}
   return kept
 
 
@@ -354,8 +347,7 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   steps = _number(bound, _TRAINING_STEPS)
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
-  period = _value(bindings, 'update_period', r'\w*Agent')
-  return f'{-(-steps // max(_number(period, 4), 1)):,} updates'
+  return f'{-(-steps // record.get("update_period", 4)):,} updates'
 
 
 def _game_in_path(directory: str) -> str:
@@ -387,19 +379,15 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  epsilon = record.get('epsilon_eval')
-  if epsilon is None:
-    epsilon = _value(bindings, 'epsilon_eval') or '0.001'  # Dopamine's.
   bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
-  unknown = 'none' if environment.get('game') else '?'  # not Atari
-  rom = str(environment.get('rom_md5', unknown))
+  rom = str(environment.get('rom_md5', 'none'))
   frame_skip = environment.get('frame_skip') or (1 if rom == 'none' else 4)
   protocol = {
     'subset': str(data.get('subset') or 'all'),
-    'epsilon': str(epsilon),
-    'sticky': str(environment.get('repeat_action_probability', unknown)),
+    'epsilon': str(record.get('epsilon_eval', '?')),
+    'sticky': str(environment.get('repeat_action_probability', 'none')),
     'rom': rom,
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)

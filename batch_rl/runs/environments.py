@@ -131,6 +131,10 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   Raises:
     ValueError: If the shapes differ, or the agent would round the observation.
   """
+  if isinstance(observation, tuple):  # as of Gymnasium
+    raise ValueError(
+      f'{name(environment)}.reset() returns a tuple: return the observation alone.'
+    )
   observation, shape = np.asarray(observation), tuple(agent.observation_shape)
   dtype = numpy_dtype(agent)
   # Dopamine reshapes: Atari's frames have a last axis of 1.

@@ -134,10 +134,8 @@ def check_game(
     ValueError: If the two games differ.
   """
   logged = logged_game(replay_data_dir)
-  if not game_name or not logged:
-    return
-  game = canonical_name(game_name)
-  if game == logged:
+  game = game_name and canonical_name(game_name)
+  if not (game and logged) or game == logged:
     return
   if logged not in names():
     runner = 'LoggedRunner' if is_online else 'FixedReplayRunner'

@@ -16,10 +16,9 @@ from batch_rl.utils import number_ranges
 
 # Settings without which weights have another meaning, or do not fit.
 _COMPARED = (
-  *('gamma', 'vmin', 'vmax', 'num_atoms', 'num_networks'),
-  *('network', 'head', 'dueling', 'stack_size', 'observation_shape'),
-  *('sigma', 'kappa'),
-)
+  'gamma vmin vmax num_atoms num_networks network head dueling stack_size '
+  'observation_shape sigma kappa'
+).split()
 _HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'Quantiles', 'ImplicitQuantiles'
 
 
@@ -212,8 +211,7 @@ def latest_checkpoint(directory: str) -> str:
   numbered = []
   for folder in (directory, os.path.join(directory, 'checkpoints')):
     for path in tf.io.gfile.glob(os.path.join(folder, 'tf_ckpt-*.index')):
-      number = re.search(r'tf_ckpt-(\d+)\.index$', path)
-      if number:
+      if number := re.search(r'tf_ckpt-(\d+)\.index$', path):
         numbered.append((int(number[1]), path.removesuffix('.index')))
   if not numbered:
     raise ValueError(f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}.')

@@ -15,9 +15,8 @@ from batch_rl.utils.user_code import function_records, user_modules
 
 # Arguments of a runner, integers, that evaluation and report need.
 RUNNER_SETTINGS = (
-  *('num_iterations', 'training_steps'),
-  *('evaluation_steps', 'max_steps_per_episode'),
-)
+  'num_iterations training_steps evaluation_steps max_steps_per_episode'
+).split()
 
 
 def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
@@ -28,22 +27,24 @@ def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
     create_agent_fn: Function that has created it.
 
   Returns:
-    The agent's `display_name`, the function `create_agent` (see
+    The agent's `display_name` and `update_period`, the function `create_agent` (see
     `function_records.describe`), and `modules`, the folders of the user's modules.
   """
   return {
     'display_name': agent_names.of_agent(agent),
+    'update_period': getattr(agent, 'update_period', None),
     'create_agent': function_records.describe(create_agent_fn),
     'modules': user_modules.loaded_folders(),
   }
 
 
-def describe_settings(runner: Any, agent: Any) -> dict[str, Any]:
+def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
   """Returns the entries of a record that a program takes from its flags.
 
   Args:
     runner: Runner that is used as a library, after its construction.
     agent: Agent of the run.
+    code: Result of `describe`. Arguments of `create_agent` are settings, too.
   """
   name = next(
     base.__name__
@@ -62,6 +63,7 @@ def describe_settings(runner: Any, agent: Any) -> dict[str, Any]:
   ]
   settings = {
     'agent': registry.name_of(type(agent)),
+    'arguments': function_records.arguments(code['create_agent']),
     'gin_config': '\n'.join(
       [*(f'{key} = {value!r}' for key, value in given.items()), *bound]
     ),

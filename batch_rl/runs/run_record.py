@@ -49,6 +49,7 @@ _SCHEMA = {
   'data': {'subset': str, 'subset_hash': str},
   'evaluation_environments': range(1, 2**16),
   'tensor_float_32': bool,
+  'update_period': range(1, 2**63),
   'frozen_policies': dict,
   'create_agent': _FUNCTION,
   'create_environment': _FUNCTION,

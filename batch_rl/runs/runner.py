@@ -120,14 +120,13 @@ class RecordedRunner(run_experiment.Runner):
     if policies := getattr(self._agent, 'frozen_policies', None):
       described['frozen_policies'] = policies
     settings: dict[str, Any] = {}
+    code = origin.describe(self._agent, create_agent_fn)
     if record is None:
-      settings = origin.describe_settings(self, self._agent)
+      settings = origin.describe_settings(self, self._agent, code)
     # The data are compared by their hashes, and may have moved.
     compared = {**settings, **described, 'replay_dir': None}
     run_record.compare(base_dir, self.record, compared, accept_changes)
-    self.record.update(
-      settings, **described, **origin.describe(self._agent, create_agent_fn)
-    )
+    self.record.update(settings, **described, **code)
     run_record.note_new(self.record, 'code', user_modules.loaded_code())
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)

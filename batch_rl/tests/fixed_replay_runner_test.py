@@ -47,7 +47,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.stores = self.create_tempdir().full_path  # Shards are compressed once.
     self.addCleanup(gin.clear_config)
 
-  def make_runner(self, num_iterations, *bindings, **kwargs):
+  def make_runner(self, num_iterations, *bindings, agent=None, **kwargs):
     """Returns a runner as the program makes it."""
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
@@ -63,7 +63,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
       ],
     )
     create_agent = functools.partial(
-      run_experiment.create_offline_agent, replay_data_dir=self.data_dir
+      run_experiment.create_offline_agent,
+      **{'replay_data_dir': self.data_dir, **(agent or {})},
     )
     return run_experiment.FixedReplayRunner(
       str(self.base_dir), create_agent, **kwargs
@@ -84,6 +85,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
       with self.assertRaisesRegex(ValueError, '- .*environments = 2'):
         self.make_runner(3, 'FixedReplayRunner.clip_rewards = True')
     self.assertIn('clip_rewards has no effect', str(logs.output))
+    with self.assertRaisesRegex(ValueError, r"\+ arguments = {'agent_name'"):
+      self.make_runner(3, two, agent={'agent_name': 'dqn'})
     with self.assertRaisesRegex(ValueError, 'training_steps=40.0 is not all'):
       self.make_runner(3, training_steps=40.0)
 

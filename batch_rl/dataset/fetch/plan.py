@@ -63,8 +63,8 @@ def make_plan(
     if shards:
       titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
     known = roms.games()
-    names = [game for game in games if not (shards or game in known)]
-    hints = [choices.hint(name, known) for name in names]
+    unknown = [] if shards else sorted({*games} - {*known})
+    hints = [choices.hint(game, known) for game in unknown]
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '

@@ -255,7 +255,7 @@ SETTINGS = {
   # Replay memories and data.
   'batch_size': _integer(1, 10**6),  # transitions
   'replay_capacity': _COUNT,
-  'shard_capacity': _COUNT,  # rows
+  'shard_capacity': _protocol(_COUNT),  # rows
   'max_sample_attempts': _COUNT,
   'replay_file_start_index': _integer(0, 10**9),
   'replay_file_end_index': _COUNT,

@@ -48,6 +48,7 @@ def evaluate_here(**given):
   evaluate.main(types.SimpleNamespace(**options))
 
 
+NONE = 'FixedReplayRunner.evaluation_steps = 0'
 # Defines flags of the same names.
 PROGRAM = """
 from batch_rl.fixed_replay import train
@@ -138,6 +139,7 @@ def test_mistakes_are_one_line(copied, tmp_path, refused):
     (copied, {'checkpoints': 'first'}, '--checkpoints=first'),
     (copied, {'video': 'a.avi'}, '.gif or .mp4'),
     (copied, {'video': ''}, 'An empty name does not end'),
+    (copied, {'gin_bindings': [NONE]}, 'give --evaluation_steps'),
   ):
     assert message in refused(base_dir, **options)
 

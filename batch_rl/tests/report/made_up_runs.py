@@ -12,12 +12,7 @@ from batch_rl.runs import evaluations
 from batch_rl.utils import files
 
 # Names of these agents; those of others are their classes'.
-NAMES = {
-  'random': 'Random',
-  'c51': 'C51',
-  'quantile': 'QR-DQN',
-  'multi_head_dqn': 'REM',
-}
+NAMES = {'c51': 'C51', 'quantile': 'QR-DQN', 'multi_head_dqn': 'REM'}
 OF_THE_RUNNER = ('evaluation_steps', 'max_steps_per_episode')
 
 

@@ -77,16 +77,15 @@ def test_zero_none_and_null_are_values(read):
   assert run.protocol['epsilon'] == '0.0' and run.protocol['subset'] == 'all'
   assert float(run.protocol['frame cap']) >= 108_000
   assert run.planned == 200 and run.seed == ''
-  run = read({'data': {'subset_hash': None}})
+  run = read({'data': {'subset_hash': None}, 'update_period': 3})
   assert run.provenance['subset_hash'] == ''
+  assert run.provenance['iteration'] == '83,334 updates'
 
 
 def test_conditions_of_atari_elsewhere(read):
-  """They are unknown only if nothing is recorded."""
-  for environment, value in (({'game': 'GridWorld'}, 'none'), (None, '?')):
-    protocol = read({'environment': environment}).protocol
-    assert (protocol['sticky'], protocol['rom']) == (value, value)
-    assert protocol['frame cap'] == ('108000' if value == '?' else '27000')
+  protocol = read({'environment': {'game': 'GridWorld'}}).protocol
+  assert (protocol['sticky'], protocol['rom']) == ('none', 'none')
+  assert protocol['frame cap'] == '27000'
 
 
 def test_parameters_are_those_of_the_runs_own_classes(read):
@@ -130,12 +129,16 @@ def test_only_results_make_another_method(read, binding, is_another_method):
 
 def test_arguments_of_a_users_function_define_the_method(read):
   kwargs = {'weight': 2.0, 'data_dir': '/data/Pong/1'}
+  kwargs['head'] = {
+    'repr': '<Head object at 0x7f5e>'
+  }  # another in each process
   create = {'name': '/home/me/a.py:create', 'args': [3], 'kwargs': kwargs}
   run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
   assert own == {
     'create_agent': 'a.py:create',
     'create_agent.0': '3',
+    'create_agent.head': "{'repr': '<Head object>'}",
     'create_agent.weight': '2.0',
   }
   assert run.protocol['epsilon'] == '0.05'
@@ -145,9 +148,9 @@ def test_arguments_of_a_users_function_define_the_method(read):
 
 
 def test_macros_are_resolved(read):
-  gin = 'A.epsilon_eval = %exploration\nexploration = \\\n    0.07'
-  run = read({'epsilon_eval': None}, gin, gamma='%unknown.GAMMA')
-  assert run.protocol['epsilon'] == '0.07'
+  gin = 'Runner.evaluation_steps = %steps\nsteps = \\\n    70'
+  run = read(gin=gin, gamma='%unknown.GAMMA')
+  assert run.protocol['steps'] == '70'
   assert run.config['FixedReplayDQNAgent.gamma'] == '%unknown.GAMMA'
 
 

@@ -22,7 +22,7 @@ def test_markdown_has_no_html_links_or_new_lines():
 
 
 def test_a_run_of_the_random_agent_is_beside_the_reference(compare):
-  random = {'agent': 'random', 'data': None}
+  random = {'agent': 'Random', 'data': None}
   compared = compare(([-18.0], random), ([-19.0], {**random, 'seed': 2}))
   table = tables.scores_table(compared, 'final')
   shown = dict(zip(table.text.iloc[:, 0], table.text.iloc[:, 1], strict=True))

@@ -47,6 +47,12 @@ def test_what_is_missing_is_named_in_one_line(environment, message):
   assert '\n' not in str(error.value)
 
 
+def test_an_observation_of_gymnasium_is_named():
+  env = gymnasium.make('CartPole-v1')
+  with pytest.raises(ValueError, match=r'.*reset\(\) returns a tuple'):
+    environments.check_observation(env, env.reset(), agent=None)
+
+
 def play(environment, observation):
   """Takes ten agent steps at random; returns all that the agent sees."""
   random = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -42,6 +43,17 @@ def describe(function: Callable) -> dict[str, Any]:
     'args': [_as_json(value) for value in args],
     'kwargs': {key: _as_json(value) for key, value in kwargs.items()},
   }
+
+
+def arguments(description: Mapping[str, Any]) -> dict[str, str]:
+  """Returns arguments of a function as text, by their places and names.
+
+  Paths are left out, since data may move, and addresses of objects.
+  """
+  by_name = description.get('kwargs') or {}
+  given = [*enumerate(description.get('args') or ()), *sorted(by_name.items())]
+  texts = {str(k): re.sub(' at 0x[0-9a-f]+', '', str(v)) for k, v in given}
+  return {name: text for name, text in texts.items() if '/' not in text}
 
 
 def load(description: Mapping[str, Any]) -> functools.partial:

@@ -7,17 +7,7 @@ import pytest
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import ring_logs, shards
-from batch_rl.tests.dataset.checks.run_files import (
-  CAPACITY,
-  change,
-  file_of,
-  findings,
-  flip_a_bit,
-  is_well,
-  load,
-  save,
-  the_only,
-)
+from batch_rl.tests.dataset.checks import run_files as files
 from batch_rl.tests.dataset.store import stores
 
 
@@ -42,29 +32,29 @@ def test_other_content_is_noted(logs):
   (logs / 'partial').mkdir()
   (logs / manifests.FILE_NAME).unlink()
   ring_logs.remove_shard(logs, 0)
-  assert is_well(logs)
-  notes = ' '.join(finding.message for finding in findings(logs, 'note'))
+  assert files.is_well(logs)
+  notes = ' '.join(finding.message for finding in files.findings(logs, 'note'))
   for text in (name, 'under way', 'only the format', 'begins with shard 1'):
     assert text in notes
 
 
 def test_a_dangling_link_is_named(logs):
-  (path := file_of(logs, 'action', 1)).unlink()
+  (path := files.file_of(logs, 'action', 1)).unlink()
   path.symlink_to('nowhere')
-  assert the_only(logs, 'error').file == str(path)
+  assert files.the_only(logs, 'error').file == str(path)
 
 
 def test_the_padding_is_that_of_the_manifest(tmp_path):
-  shards.write_run(tmp_path, [30, 30], CAPACITY, stack_size=1)
-  assert is_well(tmp_path)
+  shards.write_run(tmp_path, [30, 30], files.CAPACITY, stack_size=1)
+  assert files.is_well(tmp_path)
   (tmp_path / manifests.FILE_NAME).unlink()
-  assert not is_well(tmp_path)
+  assert not files.is_well(tmp_path)
 
 
 def test_observations_are_those_of_the_manifest(logs):
   other = {'observation': ['|u1', [9, 9]]}
   edit_manifest(logs, lambda m: m['format']['columns'].update(other))
-  errors = [finding.message for finding in findings(logs, 'error')]
+  errors = [finding.message for finding in files.findings(logs, 'error')]
   assert len(errors) == 3
   assert all('the run has |u1 (9, 9)' in error for error in errors)
 
@@ -83,8 +73,9 @@ MANIFEST_FAULTS = {
   ),
   # The same values, compressed again.
   'reward_ckpt.0.gz is not the file that the manifest describes': (
-    lambda logs: save(
-      file_of(logs, 'reward', 0), load(file_of(logs, 'reward', 0))
+    lambda logs: files.save(
+      files.file_of(logs, 'reward', 0),
+      files.load(files.file_of(logs, 'reward', 0)),
     )
   ),
 }
@@ -93,26 +84,26 @@ MANIFEST_FAULTS = {
 @pytest.mark.parametrize('problem', MANIFEST_FAULTS)
 def test_manifest_and_directory_differ(logs, problem):
   MANIFEST_FAULTS[problem](logs)
-  assert problem.format(logs=logs) in the_only(logs, 'error').message
+  assert problem.format(logs=logs) in files.the_only(logs, 'error').message
 
 
 def test_rows_lost_between_shards_are_found(tmp_path):
   """The original logger could lose rows, and wrote no manifest."""
   logs = tmp_path / 'replay_logs'
-  shards.write_run(logs, [50, 50, 40], CAPACITY)
-  assert is_well(logs)
-  change(logs, 'add_count', 2, lambda count: count + 40)
-  finding = the_only(logs, 'error')
+  shards.write_run(logs, [50, 50, 40], files.CAPACITY)
+  assert files.is_well(logs)
+  files.change(logs, 'add_count', 2, lambda count: count + 40)
+  finding = files.the_only(logs, 'error')
   assert '40 rows are missing between shards 1 and 2' in finding.message
   # A count that cannot be read hides what depends on it only.
-  flip_a_bit(file_of(logs, 'add_count', 1))
-  change(logs, 'action', 2, lambda action: action - 9)
-  assert [found.file for found in findings(logs, 'error')] == [
-    str(file_of(logs, name, suffix))
+  files.flip_a_bit(files.file_of(logs, 'add_count', 1))
+  files.change(logs, 'action', 2, lambda action: action - 9)
+  assert [found.file for found in files.findings(logs, 'error')] == [
+    str(files.file_of(logs, name, suffix))
     for name, suffix in (('add_count', 1), ('action', 2))
   ]
   ring_logs.remove_shard(logs, 1)
-  assert 'no shard between 0 and 2' in findings(logs, 'error')[-1].message
+  assert 'no shard between 0 and 2' in files.findings(logs, 'error')[-1].message
 
 
 def test_files_of_another_shard_or_run_are_found(logs, tmp_path):
@@ -122,28 +113,34 @@ def test_files_of_another_shard_or_run_are_found(logs, tmp_path):
   wrong = run_checks.verify(str(logs)).problems
   assert [finding.level for finding in wrong] == ['error', 'suspicious']
   assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
-  assert wrong[1].file == str(file_of(logs, 'observation', 2))
+  assert wrong[1].file == str(files.file_of(logs, 'observation', 2))
   stores.copy_shard(tmp_path / 'other', 1, 1, to=logs)
-  messages = ' '.join(finding.message for finding in findings(logs, 'error'))
+  messages = ' '.join(
+    finding.message for finding in files.findings(logs, 'error')
+  )
   assert 'two runs in one directory' in messages
 
 
 def test_a_run_without_rows_is_found(logs):
   for name in shard_files.COLUMNS:
-    change(logs, name, 0, lambda column: column[:0])
+    files.change(logs, name, 0, lambda column: column[:0])
   for suffix in (1, 2):
     ring_logs.remove_shard(logs, suffix)
-  found = {f.file for f in findings(logs, 'error') if 'no rows' in f.message}
-  assert found == {str(file_of(logs, name, 0)) for name in shard_files.COLUMNS}
+  found = {
+    f.file for f in files.findings(logs, 'error') if 'no rows' in f.message
+  }
+  assert found == {
+    str(files.file_of(logs, name, 0)) for name in shard_files.COLUMNS
+  }
 
 
 def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):
   atari = {'repeat_action_probability': 0.25}
   for environment, level in ((atari, 'suspicious'), ({}, 'note')):
     logs = tmp_path / level
-    shards.write_run(logs, [120], CAPACITY, environment=environment)
-    path = file_of(logs, 'observation', 2)
-    shutil.copy(file_of(logs, 'observation', 1), path)
+    shards.write_run(logs, [120], files.CAPACITY, environment=environment)
+    path = files.file_of(logs, 'observation', 2)
+    shutil.copy(files.file_of(logs, 'observation', 1), path)
     edit_manifest(logs, lambda manifest: manifest.pop('shards'))
-    found = [f for f in findings(logs) if 'same frames' in f.message]
+    found = [f for f in files.findings(logs) if 'same frames' in f.message]
     assert [(f.file, f.level) for f in found] == [(str(path), level)]

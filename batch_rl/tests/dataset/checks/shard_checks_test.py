@@ -8,25 +8,14 @@ import pytest
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import (
-  CAPACITY,
-  change,
-  file_of,
-  findings,
-  flip_a_bit,
-  is_well,
-  load,
-  put,
-  save,
-  the_only,
-)
+from batch_rl.tests.dataset.checks import run_files as files
 
 ATARI = {'game': 'Pong', 'repeat_action_probability': 0.25}
 
 
 def misshape(path):
-  array = load(path)
-  save(path, array[:-1] if array.ndim else np.stack([array, array]))
+  array = files.load(path)
+  files.save(path, array[:-1] if array.ndim else np.stack([array, array]))
 
 
 def replace_by_folder(path):
@@ -35,12 +24,12 @@ def replace_by_folder(path):
 
 
 DAMAGE = {
-  'a flipped bit': flip_a_bit,
+  'a flipped bit': files.flip_a_bit,
   'more': (
     lambda path: path.write_bytes(path.read_bytes() + gzip.compress(b'more'))
   ),
   'shape': misshape,
-  'dtype': lambda path: save(path, load(path).astype(np.float64)),
+  'dtype': lambda path: files.save(path, files.load(path).astype(np.float64)),
   'missing': lambda path: path.unlink(),
   'folder': replace_by_folder,
 }
@@ -49,10 +38,10 @@ DAMAGE = {
 @pytest.mark.parametrize('damage', DAMAGE)
 @pytest.mark.parametrize('name', shard_files.FILES)
 def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
-  path, other = file_of(logs, name, 1), file_of(logs, 'action', 2)
+  path, other = files.file_of(logs, name, 1), files.file_of(logs, 'action', 2)
   DAMAGE[damage](path)
-  change(logs, 'action', 2, lambda a: a - 9)
-  wrong = [finding.file for finding in findings(logs, 'error')]
+  files.change(logs, 'action', 2, lambda a: a - 9)
+  wrong = [finding.file for finding in files.findings(logs, 'error')]
   # A shorter range may still be around the cursor.
   is_valid = name == 'invalid_range' and damage == 'shape'
   expected = [str(other)] if is_valid else [str(path), str(other)]
@@ -65,15 +54,15 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
     ('add_count', lambda _: np.array(-39), '-39'),
     ('invalid_range', lambda positions: positions + 5, 'around the cursor'),
     ('invalid_range', lambda positions: positions[::-1], 'around the cursor'),
-    ('action', put(20, -1), 'action -1'),
-    ('action', put(20, 18), 'actions are 0 to 17 (wrong in 1 rows)'),
-    ('reward', put(20, -np.inf), 'reward -inf'),
-    ('reward', put(20, np.nan), 'reward nan'),
-    ('terminal', put(20, 2), 'terminal 2'),
+    ('action', files.put(20, -1), 'action -1'),
+    ('action', files.put(20, 18), 'actions are 0 to 17 (wrong in 1 rows)'),
+    ('reward', files.put(20, -np.inf), 'reward -inf'),
+    ('reward', files.put(20, np.nan), 'reward nan'),
+    ('terminal', files.put(20, 2), 'terminal 2'),
     # Rows 33 to 35 are the padding of the second episode.
     (
       'observation',
-      put(34, 1),
+      files.put(34, 1),
       'than 3 padding rows (all zero) at the start of 1',
     ),
     ('observation', lambda o: np.repeat(o, 2, axis=2), 'uint8 (2, 4)'),
@@ -81,7 +70,7 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
   ],
 )
 def test_a_wrong_value_is_found(logs, name, function, problem):
-  path = change(logs, name, 0, function)
+  path = files.change(logs, name, 0, function)
   wrong = run_checks.verify(str(logs)).problems
   (finding,) = [found for found in wrong if found.file == str(path)]
   is_padding = 'padding' in problem
@@ -94,13 +83,13 @@ def test_a_wrong_value_is_found(logs, name, function, problem):
 def test_stale_rows_may_hold_anything(logs):
   """Dopamine's rings begin as uninitialised memory."""
   for name, value in (('action', -1), ('reward', np.nan), ('terminal', 7)):
-    change(logs, name, 2, put(30, value))
-    change(logs, name, 0, put(CAPACITY - 1, value))
-  assert is_well(logs)
+    files.change(logs, name, 2, files.put(30, value))
+    files.change(logs, name, 0, files.put(files.CAPACITY - 1, value))
+  assert files.is_well(logs)
   # Large rewards are possible, and noted.
-  path = change(logs, 'reward', 1, put(20, 7))
-  assert is_well(logs)
-  (note,) = [f for f in findings(logs, 'note') if f.file == str(path)]
+  path = files.change(logs, 'reward', 1, files.put(20, 7))
+  assert files.is_well(logs)
+  (note,) = [f for f in files.findings(logs, 'note') if f.file == str(path)]
   assert 'to 7' in note.message
 
 
@@ -110,7 +99,7 @@ def test_stale_rows_may_hold_anything(logs):
 def test_impossible_actions_are_found(tmp_path, environment, limit):
   with shards.make_log(tmp_path, 40, environment=environment) as log:
     shards.add_row(log, shards.Row(1, limit, 0.0, 1))
-  message = the_only(tmp_path, 'error').message
+  message = files.the_only(tmp_path, 'error').message
   assert f'actions are 0 to {limit - 1} ' in message
 
 
@@ -124,7 +113,7 @@ def test_others_are_not_checked_as_atari(tmp_path, is_atari, monkeypatch):
   ) as log:
     for step in range(400):
       log.add(np.ones((2, 2)), step % 30, 1e3 * (step % 2), False)
-  found = findings(tmp_path)
+  found = files.findings(tmp_path)
   messages = ' '.join(finding.message for finding in found)
   if not is_atari:
     assert {finding.level for finding in found} == {'note'}
@@ -138,11 +127,13 @@ def test_others_are_not_checked_as_atari(tmp_path, is_atari, monkeypatch):
 def test_equal_frames_are_suspicious(tmp_path):
   shards.write_run(tmp_path, [250], 300)
   # In Breakout nothing moves until the agent serves.
-  change(tmp_path, 'observation', 0, put(slice(10, 240), 9))
-  assert is_well(tmp_path)
-  path = change(tmp_path, 'observation', 0, np.zeros_like)
-  change(tmp_path, 'observation', 0, put(slice(260, 300), 5))  # stale rows
-  finding = the_only(tmp_path, 'suspicious')
+  files.change(tmp_path, 'observation', 0, files.put(slice(10, 240), 9))
+  assert files.is_well(tmp_path)
+  path = files.change(tmp_path, 'observation', 0, np.zeros_like)
+  files.change(
+    tmp_path, 'observation', 0, files.put(slice(260, 300), 5)
+  )  # stale rows
+  finding = files.the_only(tmp_path, 'suspicious')
   assert finding.file == str(path) and 'the same frame' in finding.message
 
 
@@ -161,8 +152,8 @@ def test_an_endless_episode_is_suspicious(tmp_path, limits, steps):
   with shards.make_log(tmp_path, rows + 9, 1, environment=environment) as log:
     for step in range(rows + 1):
       shards.add_row(log, shards.Row(1 + step % 7, 0, 0.0, step == rows))
-  finding = the_only(tmp_path, 'suspicious')
-  assert finding.file == str(file_of(tmp_path, 'terminal', 0))
+  finding = files.the_only(tmp_path, 'suspicious')
+  assert finding.file == str(files.file_of(tmp_path, 'terminal', 0))
   assert f'has {rows:,} consecutive' in finding.message
   assert f'at most {steps:,} steps' in finding.message
 
@@ -172,6 +163,6 @@ def test_a_failed_read_is_a_finding(logs, monkeypatch):
     raise shard_reader.ReadError(f'{path} cannot be read: Input/output error.')
 
   monkeypatch.setattr(shard_reader, 'read_array', fail)
-  path = file_of(logs, 'action', 1)
+  path = files.file_of(logs, 'action', 1)
   messages = [f.message for f in run_checks.verify(str(logs)).problems]
   assert f'{path} cannot be read: Input/output error.' in messages
