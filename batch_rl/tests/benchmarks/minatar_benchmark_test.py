@@ -54,6 +54,8 @@ def work_dir(tmp_path, monkeypatch):
     write(
       f'parts/dqn_adam/subset=x/{place}', [1], subset='random_trajectories(0.1)'
     )
+  write(f'more/two_hot/{GAME}/run-2/seed-1', [7, 8, 9, 10], agent='Two-hot')
+  monkeypatch.setitem(protocol.MORE_AGENTS, 'two_hot', 'dqn_adam')
   write(f'online/dqn_adam/{GAME}/run-4', [6] * 5, data=None)
   for i, (rate, value) in enumerate([(0.001, 4), (0.00025, 5)], start=1):
     write(f'search/{i}/dqn_adam/{GAME}/run-4/seed-1', [value], rate=rate)
@@ -175,8 +177,7 @@ def test_scores_and_tables(work_dir):
   out = work_dir / 'out'
   evaluations, data, selection = record.update(work_dir, out, AGENTS)
   assert list(data.run) == [1, 2, 4]
-  first = data.iloc[0][['agent_steps', 'episodes', 'mean_return']]
-  assert [*first] == [20, 4, 2.5]
+  assert [*data.iloc[0, 3:6]] == [20, 4, 2.5]  # steps, episodes, mean
   tenths = data[record.TENTHS].iloc[0].to_numpy()
   assert np.array_equal(tenths[[2, 4, 7, 9]], [0, 0, 5, 5])
   assert np.isnan(tenths[[0, 1, 3, 5, 6, 8]]).all()
@@ -199,6 +200,8 @@ def test_scores_and_tables(work_dir):
   mean = returns['DQN (Adam)'], returns['mean of the data']
   assert mean == (['2.50 (2.33, 2.67)'], ['2.50 (2.50, 2.50)'])
   assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
+  more = rows_of(tables.of_more(runs))['Two-hot']
+  assert more == ['9.00', 'DQN (Adam)', '2.67']
   final, best = minatar_scores.online_scores(evaluations)
   assert (final.value, best.value, best.standard_error) == (5, 6, 0)
   figures.write(runs, evaluations, selection, out)

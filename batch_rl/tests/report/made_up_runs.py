@@ -53,7 +53,7 @@ def write(
     **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': f'@tf.train.{optimizer}Optimizer()', **bindings}
-  agent_class = 'FixedReplayDQNAgent' if agent == 'dqn' else 'Agent'
+  agent_class = 'FixedReplayDQNAgent' if 'dqn' in agent else 'Agent'
   lines = [
     f'{"Runner" if name in OF_THE_RUNNER else agent_class}.{name} = {value}'
     for name, value in bindings.items()

@@ -58,6 +58,9 @@ def test_the_facts_of_a_run(read):
   }
   run = read(returns=[1.0, 2.0, 9.0], planned=2)
   assert run.done == 2  # Those beyond the plan are left out.
+  protocol = read({'environment': {'game': 'GridWorld'}}).protocol
+  assert (protocol['sticky'], protocol['rom']) == ('none', 'none')
+  assert protocol['frame cap'] == '27000'
 
 
 def test_diagnostics_by_iteration(read):
@@ -80,12 +83,6 @@ def test_zero_none_and_null_are_values(read):
   run = read({'data': {'subset_hash': None}, 'update_period': 3})
   assert run.provenance['subset_hash'] == ''
   assert run.provenance['iteration'] == '83,334 updates'
-
-
-def test_conditions_of_atari_elsewhere(read):
-  protocol = read({'environment': {'game': 'GridWorld'}}).protocol
-  assert (protocol['sticky'], protocol['rom']) == ('none', 'none')
-  assert protocol['frame cap'] == '27000'
 
 
 def test_parameters_are_those_of_the_runs_own_classes(read):

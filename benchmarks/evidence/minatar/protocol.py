@@ -26,6 +26,13 @@ PARTS = {  # subset: its name in tables
 AGENTS_ON_PARTS = (
   *('dqn_adam', 'quantile', 'rem', 'bc', 'cql', 'bcq', 'iql', 'sarsa'),
 )
+# Agents of more_agents.yaml, and those whose settings they have.
+MORE_AGENTS = {
+  'averaged_ensemble_dqn': 'multi_head_dqn',
+  'iqn': 'quantile',
+  'two_hot': 'hl_gauss',
+  'weighted_bc': 'iql',
+}
 HEADS_PARAMETER = 'FixedReplayMultiHeadDQNAgent.num_heads'
 HEADS = (1, 4, 50, 200)
 # Agents whose policies in the search are ranked without the emulator.

@@ -28,7 +28,7 @@ EVALUATIONS = [
   *(*RUN, 'label', 'started', 'updates', 'mean_return', 'episodes'),
   *_DIAGNOSTICS,
 ]
-STAGES = ('online', 'search', 'whole', 'parts', 'heads', 'networks')
+STAGES = ('online', 'search', 'whole', 'parts', 'heads', 'networks', 'more')
 TENTHS = [f'tenth_{i}' for i in range(1, 11)]
 DATA = [
   *(*DATA_RUN, 'seed', 'agent_steps', 'episodes', 'mean_return', 'megabytes'),
@@ -51,8 +51,8 @@ def read_evaluations(
     agents: Agents by folder.
 
   Returns:
-    Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset
-    and in the last two stages the number of heads or networks; `started` is the date of
+    Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset,
+    in `heads` and `networks` their number, and '' in `online` and `more`; `started` is the date of
     the run's start, to look up the version of the code; `updates` is the number so far.
   """
   rows = []
@@ -73,7 +73,7 @@ def read_evaluations(
         for name, value in bindings.items()
         if name.endswith('Runner.training_steps')
       }
-      if stage == 'online':
+      if stage in ('online', 'more'):
         setting = ''
       elif stage == 'parts':
         setting = run.protocol['subset']

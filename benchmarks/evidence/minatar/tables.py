@@ -231,6 +231,29 @@ def of_parts(runs: pd.DataFrame) -> str:
   )
 
 
+def of_more(runs: pd.DataFrame) -> str:
+  """Returns the returns of agents outside the benchmark, beside the agents like them."""
+  more = scores.finished(runs[runs.stage == 'more'])
+  [(game, run)] = {*zip(more.game, more.run, strict=True)}
+  of_run = (runs.game == game) & (runs.run == run)
+  others = runs[of_run & (runs.stage == 'whole')]
+  found = others.set_index('agent')
+  rows = []
+  has_like = more.agent.map(protocol.MORE_AGENTS).isin(found.index)
+  for one in more[has_like].sort_values('label').itertuples():
+    like = found.loc[[protocol.MORE_AGENTS[one.agent]]]
+    beside = like.label.iloc[0], f'{like.return_last.iloc[0]:.2f}'
+    rows.append([one.label, f'{one.return_last:.2f}', *beside])
+  by_label = others.set_index('label').return_last
+  header = ['agent', 'return', 'the agent with these settings', 'its return']
+  return (
+    f'{measuring.markdown(header, rows)}\n'
+    f'Returns are means of the last three evaluations in {short(game)}, after '
+    f'{more.updates.max():,} updates on run {run}: one run, so differences may be chance. '
+    f'On the same data {BC} returns {by_label[BC]:.2f}, {DQN} {by_label[DQN]:.2f}.\n'
+  )
+
+
 def by_number(
   runs: pd.DataFrame,
 ) -> dict[tuple[str, str, int], np.ndarray]:
@@ -333,6 +356,8 @@ def write(
     sections.append(('parts', 'Parts of the data', of_parts(runs)))
   if stages & {'heads', 'networks'}:
     sections.append(('heads', 'Numbers of heads', of_heads(runs)))
+  if {'whole', 'more'} <= stages:
+    sections.append(('more', 'Agents outside the benchmark', of_more(runs)))
   if 'search' in stages:
     sections.append(('search', 'Search', of_search(runs)))
   if stages & {'search', 'whole'}:
