@@ -38,7 +38,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   Args:
     *args: Arguments of the agent.
     seed: Seed of the run; None for an unseeded agent.
-    display_name: Name in reports; None for that in the literature, or of the class.
+    display_name: Name in reports; None for the literature's, else the class's.
     **kwargs: Arguments of the agent.
 
   Attributes:

@@ -241,10 +241,9 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   }
   if _initial_weights(record):
     kept['weights'] = "another run's"
-  created = _own_create_agent(record)
   if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']
-  if created:
+  if created := _own_create_agent(record):
     kept['create_agent'] = os.path.basename(created['name'])
     given = function_records.arguments(created)
     kept |= {f'create_agent.{name}': text for name, text in given.items()}
@@ -310,8 +309,7 @@ def _evaluations(directory: str) -> dict[int, _Evaluation]:
       diagnostics = content.get('diagnostics') or {}
       evaluations[iteration] = float(mean), count, diagnostics
     return evaluations
-  numbers = _log_numbers(directory)
-  if not numbers:
+  if not (numbers := _log_numbers(directory)):
     return {}
   path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
   logged = safe_pickle.loads(files.read_bytes(path))

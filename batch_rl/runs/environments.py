@@ -131,7 +131,7 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   Raises:
     ValueError: If the shapes differ, or the agent would round the observation.
   """
-  if isinstance(observation, tuple):  # as of Gymnasium
+  if isinstance(observation, tuple) and isinstance(observation[-1], dict):
     raise ValueError(
       f'{name(environment)}.reset() returns a tuple: return the observation alone.'
     )

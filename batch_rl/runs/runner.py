@@ -75,7 +75,7 @@ class RecordedRunner(run_experiment.Runner):
     for name in self._never_called:
       own = getattr(type(self), name)
       if own is not getattr(run_experiment.Runner, name):
-        logging.warning('%s has no effect: nothing calls it.', own.__qualname__)
+        logging.warning('%s is never called by this package.', own.__qualname__)
     for name in origin.RUNNER_SETTINGS:
       if name in kwargs:
         kwargs[name] = settings_lib.to_integer(name, kwargs[name])

@@ -99,7 +99,7 @@ def test_a_runner_of_a_fork_trains_and_resumes_to_the_bit(tmp_path):
 
 def test_a_runner_may_override_phases_as_in_2020(tmp_path, caplog):
   runner, _ = run(OwnPhaseRunner, tmp_path, 1)
-  assert 'OwnPhaseRunner._run_one_phase has no effect' in caplog.text
+  assert 'OwnPhaseRunner._run_one_phase is never called' in caplog.text
   assert runner.saved[0] == 0 and runner._agent.training_steps == 40
   tags = results.scalars(tmp_path / 'run')
   assert [*tags['Eval/AverageReturns']] == [0]

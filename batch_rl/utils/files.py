@@ -149,7 +149,7 @@ def replacing(path: str, durable: bool = True) -> Iterator[BinaryIO]:
   except BaseException as error:
     with contextlib.suppress(OSError):
       os.remove(temporary)
-    if isinstance(error, OSError):  # A full disk has no name.
+    if isinstance(error, OSError) and error.errno:  # A full disk has no name.
       error.filename = error.filename or path
     raise
   if durable:

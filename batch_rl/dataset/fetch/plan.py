@@ -13,6 +13,7 @@ from absl import logging
 from batch_rl.atari import roms
 from batch_rl.dataset.fetch import fetched_run, remotes
 from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.minatar import games as minatar
 from batch_rl.utils import choices, files, number_ranges, threads
 
 _RETRIES = 3
@@ -62,9 +63,8 @@ def make_plan(
     titles = ', '.join(run.title for run in runs)
     if shards:
       titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
-    known = roms.games()
-    unknown = [] if shards else sorted({*games} - {*known})
-    hints = [choices.hint(game, known) for game in unknown]
+    known = (*roms.games(), *minatar.GAMES)
+    hints = [choices.hint(game, known) for game in games if game not in known]
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '

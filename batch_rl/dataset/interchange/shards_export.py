@@ -1,7 +1,7 @@
 """Exports a run as shards in the layout of the DQN Replay Dataset.
 
 All transitions are kept. An episode that a missing shard cuts is truncated there, and the
-part after the gap starts without padding rows.
+part after the gap starts without padding rows, unless it has all of the episode's steps.
 """
 
 import contextlib

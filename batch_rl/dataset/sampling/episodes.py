@@ -160,10 +160,8 @@ class Reader:
       stop, begins_at_reset = int(chosen.stop[i]), bool(chosen.at_reset[i])
       if first > begin and self._frames(begin, first).any():
         first, begins_at_reset = begin, False  # The padding was not logged.
-      elif not begins_at_reset and (rest := self._rest_of_padding(first, stop)):
+      elif not begins_at_reset and (rest := self._rest_of_padding(begin, stop)):
         first, begins_at_reset = first + rest, True
-        if first == stop:
-          continue
       yield Episode(
         i,
         int(chosen.shard[i]),
@@ -179,15 +177,19 @@ class Reader:
         bool(self._truncated[i]),
       )
 
-  def _rest_of_padding(self, first: int, stop: int) -> int:
-    """Returns the number of rows of zeros that rows `[first, stop)` begin with.
+  def _rest_of_padding(self, begin: int, stop: int) -> int:
+    """Returns the number of rows of zeros with which a trajectory begins.
 
-    A missing shard may have ended within the padding of the episode.
+    A missing shard may have ended within the padding of the episode. Without one, such
+    rows are steps, as is the last row.
     """
-    frames = self._frames(first, stop)[: self.padding]
-    is_zero = ~frames.any(axis=tuple(range(1, frames.ndim)))
-    for column in (self._store.action, self._store.reward):
-      is_zero &= column[first : first + len(frames)] == 0
+    store, stop = self._store, min(begin + self.padding, stop - 1)
+    is_after_gap = begin in store.breaks and (begin or store.suffixes[0])
+    if not is_after_gap or stop <= begin:
+      return 0
+    frames = self._frames(begin, stop)
+    is_zero = (store.action[begin:stop] == 0) & (store.reward[begin:stop] == 0)
+    is_zero &= ~frames.any(axis=tuple(range(1, frames.ndim)))
     return int(np.cumprod(is_zero).sum())
 
   def _unclipped_returns(self, stops: np.ndarray) -> np.ndarray:

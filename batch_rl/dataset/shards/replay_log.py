@@ -388,8 +388,8 @@ class ReplayLog:
     try:
       yield
     except Exception as error:
-      if isinstance(error, OSError) and error.filename is None:
-        error.filename = self.directory  # e.g. of a full disk
+      if isinstance(error, OSError) and error.errno:  # e.g. of a full disk
+        error.filename = error.filename or self.directory
       self._error = error
       raise
 

@@ -171,8 +171,9 @@ def convert(
   stale, logged = {*target.present_shards()} - {*made.packed}, {*made.suffixes}
   if stale & logged and stale - logged:
     raise ValueError(
-      f'{directory} has shards that are missing from {data_dir}, and others that have '
-      'changed: is this another log? Choose a new directory for its store.'
+      f'{directory} has shards that are missing from {data_dir}, and others that '
+      'differ from its shards: for another log choose a new directory; if the store is '
+      'damaged, delete the damaged shards in it.'
     )
   total = made.rows_to_pack
   made.start()

@@ -52,8 +52,8 @@ def arguments(description: Mapping[str, Any]) -> dict[str, str]:
   """
   by_name = description.get('kwargs') or {}
   given = [*enumerate(description.get('args') or ()), *sorted(by_name.items())]
-  texts = {str(k): re.sub(' at 0x[0-9a-f]+', '', str(v)) for k, v in given}
-  return {name: text for name, text in texts.items() if '/' not in text}
+  texts = {str(k): re.sub(' at 0x[0-9a-fA-F]+', '', str(v)) for k, v in given}
+  return {k: v for k, v in texts.items() if '/' not in v and k[-4:] != '_dir'}
 
 
 def load(description: Mapping[str, Any]) -> functools.partial:

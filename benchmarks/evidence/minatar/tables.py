@@ -234,7 +234,7 @@ def of_parts(runs: pd.DataFrame) -> str:
 def of_more(runs: pd.DataFrame) -> str:
   """Returns the returns of agents outside the benchmark, beside the agents like them."""
   more = scores.finished(runs[runs.stage == 'more'])
-  [(game, run)] = {*zip(more.game, more.run, strict=True)}
+  [(game, run)] = {*zip(more.game, more.run, strict=True)}  # more_agents.yaml
   of_run = (runs.game == game) & (runs.run == run)
   others = runs[of_run & (runs.stage == 'whole')]
   found = others.set_index('agent')

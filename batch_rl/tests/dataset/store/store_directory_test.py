@@ -203,7 +203,7 @@ def test_unusable_directories_are_refused(tmp_path):
   before = stores.rows_in(stores.open_store(tmp_path / 'store'))
   shutil.rmtree(logs)
   shards.write_run(logs, [40], capacity=50)
-  with pytest.raises(ValueError, match='is this another log'):
+  with pytest.raises(ValueError, match='for another log choose a new'):
     store.convert(str(logs), str(tmp_path / 'store'))
   assert stores.rows_in(stores.open_store(tmp_path / 'store')) == before
 
