@@ -52,8 +52,9 @@ def read_evaluations(
 
   Returns:
     Columns `EVALUATIONS`. `setting` is the configuration, in stage `parts` the subset,
-    in `heads` and `networks` their number, and '' in `online` and `more`; `started` is the date of
-    the run's start, to look up the version of the code; `updates` is the number so far.
+    in `heads` and `networks` their number, and '' in `online` and `more`; `started` is
+    the date of the run's start, to look up the version of the code; `updates` is the
+    number so far.
   """
   rows = []
   package = {agent.folder for agent in protocol.AGENTS}
