@@ -93,7 +93,6 @@ def paragraph(compared: Comparison, normalisers: Iterable[str]) -> str:
   text = text.replace('sticky actions of probability none', 'no sticky actions')
   # Online runs have neither.
   text = text.replace('; logged runs unknown; subset of the data: all', '')
-  text = text.replace(' has 1 iterations ', ' has 1 iteration ')
   return text.replace('at most inf frames an episode', 'episodes of any length')
 
 
