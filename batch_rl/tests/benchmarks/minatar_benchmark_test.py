@@ -38,11 +38,8 @@ def work_dir(tmp_path, monkeypatch):
   def write(path, returns, rate=0.001, **others):
     run = made_up_runs.write(tmp_path / path, returns, **settings, **others)
     text = (run / 'run.json').read_text()
-    bound = (
-      'Runner.training_steps = 400',
-      f'AdamOptimizer.learning_rate = {rate}',
-    )
-    text = text.replace('# Parameters', '\\n'.join([*bound, '# P']))
+    known = 'Runner.training_steps = 400\\nAdamOptimizer.learning_rate ='
+    text = text.replace('# P', f'{known} {rate}\\n# P')
     (run / 'run.json').write_text(text)
 
   for run in (1, 2):
@@ -84,7 +81,7 @@ def rows_of(text):
 
 def made_up_runs_of(stage, scores_, setting='', games=('A', 'B'), **columns):
   """Returns rows of `scores.of_runs`, `{(label, folder): scores of a run}`."""
-  rows = [
+  return pd.DataFrame(
     dict(
       stage=stage, label=label, agent=agent, setting=setting, game=game, run=run,
       updates=10, last=score, return_last=score, overestimation=-score, **columns,
@@ -92,8 +89,7 @@ def made_up_runs_of(stage, scores_, setting='', games=('A', 'B'), **columns):
     for (label, agent), values in scores_.items()
     for run, score in enumerate(values, start=1)
     for game in games
-  ]  # fmt: skip
-  return pd.DataFrame(rows)
+  )  # fmt: skip
 
 
 def test_agents_that_lack_a_run_have_no_interval():
@@ -119,7 +115,7 @@ def test_agents_that_lack_a_run_have_no_interval():
     tables.of_whole(pd.concat([runs, again]))
 
 
-def test_heads_and_networks_compare_with_as_few_and_as_many():
+def test_parts_and_heads_compare_with_as_few_and_as_many():
   parts = [
     made_up_runs_of('heads', {('REM', 'rem'): [0, 0.1]}, '1'),
     made_up_runs_of('heads', {('REM', 'rem'): [0.4, 0.5]}, '4'),
@@ -132,6 +128,10 @@ def test_heads_and_networks_compare_with_as_few_and_as_many():
   assert found[1][-2:] == ['1.00 [1.00, 1.00]', 'REM, 1 heads']
   assert found[2][-2:] == ['0.00 [0.00, 0.00]', 'REM, 4 heads']
   assert text.endswith('missing: REM with 200 heads.\n')
+  by_label = {('BC', 'bc'): [0]}
+  parts = [made_up_runs_of('parts', by_label, part) for part in protocol.PARTS]
+  parts.append(made_up_runs_of('whole', by_label, half=0.3))
+  assert (tables.by_part(pd.concat(parts))[1]['all']['BC'] == 0.3).all()
 
 
 def test_what_predicts_returns():
@@ -200,8 +200,8 @@ def test_scores_and_tables(work_dir):
   mean = returns['DQN (Adam)'], returns['mean of the data']
   assert mean == (['2.50 (2.33, 2.67)'], ['2.50 (2.50, 2.50)'])
   assert [*rows_of(tables.of_heads(runs)).values()][-1][:2] == ['50', 'heads']
-  more = rows_of(tables.of_more(runs))['Two-hot']
-  assert more == ['9.00', 'DQN (Adam)', '2.67']
+  more = rows_of(tables.of_more(runs))
+  assert more['Two-hot'] == ['9.00', 'DQN (Adam)', '2.67']
   final, best = minatar_scores.online_scores(evaluations)
   assert (final.value, best.value, best.standard_error) == (5, 6, 0)
   figures.write(runs, evaluations, selection, out)

@@ -63,6 +63,7 @@ class Scale:
     runs: Runs of the tables.
     search_games: Games of the search.
     few_games: Games of the stages `parts` and `heads`.
+    few_iterations: Number of iterations of their runs, half of those of `whole`.
     online: Gin bindings of the online runs.
     offline: Gin bindings of the offline runs.
     fqe: Number of iterations of fitted Q evaluation, and of updates in each.
@@ -72,6 +73,7 @@ class Scale:
   runs: Sequence[int] = protocol.RUNS
   search_games: Sequence[str] = protocol.SEARCH_GAMES
   few_games: Sequence[str] = protocol.FEW_GAMES
+  few_iterations: int = protocol.FEW_ITERATIONS
   online: Sequence[str] = (
     f'LoggedRunner.num_iterations = {protocol.ONLINE_ITERATIONS}',
     f'LoggedRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
@@ -92,6 +94,7 @@ QUICK = Scale(
   runs=(1,),
   search_games=_BREAKOUT,
   few_games=_BREAKOUT,
+  few_iterations=2,
   online=(
     'LoggedRunner.num_iterations = 4',
     'LoggedRunner.training_steps = 5000',
@@ -217,11 +220,9 @@ class Benchmark:
   def parts(self) -> None:
     """Trains agents on parts of the data; of the package's, `AGENTS_ON_PARTS`."""
     others = {a.name for a in protocol.AGENTS} - {*protocol.AGENTS_ON_PARTS}
-    self._sweep(
-      'parts', self._chosen(a for a in self._agents if a.name not in others),
-      self._scale.few_games, self._runs,
-      grid={'FixedReplayBuffer.subset': [*protocol.PARTS]},
-    )  # fmt: skip
+    chosen = self._chosen(a for a in self._agents if a.name not in others)
+    grid = {'FixedReplayBuffer.subset': [*protocol.PARTS]}
+    self._short_sweep('parts', chosen, grid=grid)
 
   def heads(self) -> None:
     """Trains REM and Ensemble-DQN with other numbers of heads, or with networks."""
@@ -231,11 +232,22 @@ class Benchmark:
       own['gin_bindings'] = [
         b for b in own['gin_bindings'] if not b.startswith(parameter)
       ]
-    extent = self._scale.few_games, self._runs
     if chosen:
-      self._sweep('heads', chosen, *extent, grid={parameter: [*protocol.HEADS]})
+      grid = {parameter: [*protocol.HEADS]}
+      self._short_sweep('heads', chosen, grid=grid)
     if rem := chosen.get('rem'):
-      self._sweep('networks', {'multi_network_rem': rem}, *extent)
+      self._short_sweep('networks', {'multi_network_rem': rem})
+
+  def _short_sweep(
+    self, folder: str, agents: Mapping[str, Mapping], **settings: Any
+  ) -> None:
+    """Runs a sweep in few games, with half of the updates."""
+    scale = self._scale
+    iterations = f'FixedReplayRunner.num_iterations = {scale.few_iterations}'
+    self._sweep(
+      folder, agents, scale.few_games, self._runs,
+      gin_bindings=[*scale.offline, iterations], **settings,
+    )  # fmt: skip
 
   def select(self) -> None:
     """Ranks the policies of the search without the emulator."""

@@ -280,7 +280,10 @@ def parts(runs: pd.DataFrame) -> figure.Figure:
 
 
 def heads(runs: pd.DataFrame) -> figure.Figure:
-  """Draws scores over the number of heads or networks, beside other agents."""
+  """Draws scores over the number of heads or networks, beside other agents.
+
+  The others are those on the same data, after as many updates.
+  """
   fig = figure.Figure(figsize=(5.6, 3), layout='constrained')
   ax = fig.subplots()
   curves_: dict[str, list] = {}
@@ -298,7 +301,7 @@ def heads(runs: pd.DataFrame) -> figure.Figure:
   shown = {game for g in tables.heads_of(runs).values() for game in g.game}
   for label, group in scores.complete(whole[whole.game.isin(shown)]).items():
     if label in (tables.DQN, 'QR-DQN'):
-      value = scores.iqm(scores.matrix(group))[0]
+      value = scores.iqm(scores.matrix(group, scores.HALF))[0]
       ax.axhline(value, color=_COLOURS[label], lw=1, ls='--', label=label)
   ax.set_xscale('log')
   ax.set_xticks(protocol.HEADS, map(str, protocol.HEADS))

@@ -207,14 +207,22 @@ def by_part(
   labels = [
     label for label in found['all'] if all(label in f for f in found.values())
   ]
+  # Runs on parts have half of the updates.
+  columns = {'all': scores.HALF}
   return labels, {
-    part: {label: scores.matrix(groups[label]) for label in labels}
+    part: {
+      label: scores.matrix(groups[label], columns.get(part, scores.LAST))
+      for label in labels
+    }
     for part, groups in found.items()
   }
 
 
 def of_parts(runs: pd.DataFrame) -> str:
-  """Returns the scores of agents by part of the data, and how often they beat DQN."""
+  """Returns the scores of agents by part of the data, and how often they beat DQN.
+
+  Those on all of the data are after as many updates as on parts.
+  """
   labels, found = by_part(runs)
   rows = [
     [part, *(interval(scores.iqm(values)) for values in by_label.values())]
