@@ -128,10 +128,10 @@ def test_parts_and_heads_compare_with_as_few_and_as_many():
   assert found[1][-2:] == ['1.00 [1.00, 1.00]', 'REM, 1 heads']
   assert found[2][-2:] == ['0.00 [0.00, 0.00]', 'REM, 4 heads']
   assert text.endswith('missing: REM with 200 heads.\n')
-  by_label = {('BC', 'bc'): [0]}
-  parts = [made_up_runs_of('parts', by_label, part) for part in protocol.PARTS]
-  parts.append(made_up_runs_of('whole', by_label, half=0.3))
-  assert (tables.by_part(pd.concat(parts))[1]['all']['BC'] == 0.3).all()
+  bc = 'BC', 'bc'
+  parts = [made_up_runs_of('parts', {bc: [0]}, p) for p in protocol.PARTS]
+  parts.append(made_up_runs_of('whole', {bc: [0, 0]}, half=0.3))
+  assert [*tables.by_part(pd.concat(parts))[1]['all']['BC'].flat] == [0.3, 0.3]
 
 
 def test_what_predicts_returns():

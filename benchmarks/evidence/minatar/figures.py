@@ -296,10 +296,9 @@ def heads(runs: pd.DataFrame) -> figure.Figure:
     number *= 0.95 + 0.05 * i  # Intervals lie side by side.
     ax.plot(number, value, 'o-', color=colour, label=label, markersize=5)
     ax.vlines(number, low, high, color=colour, linewidth=3, alpha=0.4)
-  few = runs[runs.stage.isin(['heads', 'networks'])].game.unique()
-  whole = runs[(runs.stage == 'whole') & runs.game.isin(few)]
-  shown = {game for g in tables.heads_of(runs).values() for game in g.game}
-  for label, group in scores.complete(whole[whole.game.isin(shown)]).items():
+  shown = pd.concat(tables.heads_of(runs).values())
+  whole = tables.on_same_data(runs[runs.stage == 'whole'], shown)
+  for label, group in scores.complete(whole).items():
     if label in (tables.DQN, 'QR-DQN'):
       value = scores.iqm(scores.matrix(group, scores.HALF))[0]
       ax.axhline(value, color=_COLOURS[label], lw=1, ls='--', label=label)

@@ -94,8 +94,8 @@ def methods(
   """Returns offline agents as `scores.complete`, after the online runs of their data."""
   chosen = runs[runs.stage == 'whole']
   whole = scores.complete(chosen, with_fewer_runs=with_fewer_runs)
-  data = max(whole.values(), key=len)[['game', 'run']]
-  online = runs[runs.stage == 'online'].merge(data, on=['game', 'run'])
+  data = max(whole.values(), key=len)
+  online = on_same_data(runs[runs.stage == 'online'], data)
   return {ONLINE: online, **whole}
 
 
@@ -187,12 +187,17 @@ def of_search(runs: pd.DataFrame) -> str:
   )
 
 
+def on_same_data(runs: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+  """Returns those runs whose data other runs have, too."""
+  return runs.merge(others[['game', 'run']].drop_duplicates())
+
+
 def by_part(
   runs: pd.DataFrame,
 ) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
   """Returns the agents that all parts of the data have, and scores by part and agent."""
   parts = scores.finished(runs[runs.stage == 'parts'])
-  whole = runs[(runs.stage == 'whole') & runs.game.isin({*parts.game})]
+  whole = on_same_data(runs[runs.stage == 'whole'], parts)
   found = {'all': scores.complete(whole)}
   for part, name in protocol.PARTS.items():
     found[name] = scores.complete(parts[parts.setting == part])
