@@ -106,9 +106,10 @@ class LoggedRun:
     )
 
   def trajectories(self, subset: str | None = None) -> episodes.Reader:
-    """Returns an iterable of whole trajectories in time order (`episodes.Episode`).
+    """Returns an iterable of trajectories in time order (`episodes.Episode`).
 
-    Trajectories with rows in a shard that was skipped as damaged are left out.
+    The end of the log and a missing or damaged shard cut trajectories: `ended` or
+    `begins_at_reset` is False. Where packing finds damage, they are left out instead.
 
     Args:
       subset: Selection of complete trajectories, e.g. 'best_trajectories(0.1)'; None

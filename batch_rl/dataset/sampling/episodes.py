@@ -70,8 +70,9 @@ class Episode:
 class Reader:
   """Iterates over the episodes of a run.
 
-  Episodes with rows in a shard that packing skipped as damaged are left out. Frames
-  of shards are packed in memory, one shard at a time, unless `store` has them;
+  A missing shard cuts episodes, and so does one that is seen to be damaged when the run
+  is opened. Episodes with rows in a shard that packing skipped as damaged are left out.
+  Frames of shards are packed in memory, one shard at a time, unless `store` has them;
   frames of a store are memory-mapped.
 
   Args:
