@@ -74,8 +74,10 @@ def of_whole(runs: pd.DataFrame) -> str:
 def _improvement(
   found: Mapping[Any, np.ndarray], method: Hashable, other: Hashable
 ) -> str:
-  """Formats the probability that a method beats another; '' without both."""
+  """Formats the probability that a method beats another; '' without several runs."""
   if method == other or not {method, other} <= found.keys():
+    return ''
+  if len(found[method]) == len(found[other]) == 1:
     return ''
   return interval(scores.improvement(found[method], found[other]))
 
@@ -233,15 +235,14 @@ def of_parts(runs: pd.DataFrame) -> str:
     [part, *(interval(scores.iqm(values)) for values in by_label.values())]
     for part, by_label in found.items()
   ]
+  text = measuring.markdown(['trained on', *labels], rows)
   chances = [
     [part, *(_improvement(by_label, label, DQN) for label in labels)]
     for part, by_label in found.items()
   ]
-  left_out = _left_out(runs[runs.stage == 'parts'].label, labels)
-  return (
-    f'{measuring.markdown(["trained on", *labels], rows)}\n'
-    f'{measuring.markdown([_BETTER.format(DQN), *labels], chances)}{left_out}'
-  )
+  if any(any(chance) for _, *chance in chances):
+    text += f'\n{measuring.markdown([_BETTER.format(DQN), *labels], chances)}'
+  return text + _left_out(runs[runs.stage == 'parts'].label, labels)
 
 
 def of_more(runs: pd.DataFrame) -> str:
