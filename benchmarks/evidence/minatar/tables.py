@@ -298,6 +298,8 @@ def of_heads(runs: pd.DataFrame) -> str:
   names = chosen.label + ' with ' + chosen.setting + ' ' + chosen.stage
   shown = (f'{label} with {number} {stage}' for label, stage, number in found)
   header = ['agent', 'number', 'of', 'last', 'P(better)', 'than']
+  if not any(row[-1] for row in rows):  # of single runs
+    header, rows = header[:-2], [row[:-2] for row in rows]
   return measuring.markdown(header, rows) + _left_out(names, shown)
 
 
