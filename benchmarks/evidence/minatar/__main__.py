@@ -63,9 +63,9 @@ class Scale:
     runs: Runs of the tables.
     search_games: Games of the search.
     few_games: Games of the stages `parts` and `heads`.
-    few_iterations: Number of iterations of their runs, half of those of `whole`.
     online: Gin bindings of the online runs.
-    offline: Gin bindings of the offline runs.
+    iterations: Number of iterations of the offline runs; `few_games` have half of them.
+    offline: Other gin bindings of the offline runs.
     fqe: Number of iterations of fitted Q evaluation, and of updates in each.
   """
 
@@ -73,13 +73,12 @@ class Scale:
   runs: Sequence[int] = protocol.RUNS
   search_games: Sequence[str] = protocol.SEARCH_GAMES
   few_games: Sequence[str] = protocol.FEW_GAMES
-  few_iterations: int = protocol.FEW_ITERATIONS
   online: Sequence[str] = (
     f'LoggedRunner.num_iterations = {protocol.ONLINE_ITERATIONS}',
     f'LoggedRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
   )
+  iterations: int = protocol.ITERATIONS
   offline: Sequence[str] = (
-    f'FixedReplayRunner.num_iterations = {protocol.ITERATIONS}',
     'FixedReplayRunner.training_steps = '
     f'{protocol.UPDATE_PERIOD * protocol.UPDATES_AN_ITERATION}',
     f'FixedReplayRunner.evaluation_steps = {protocol.EVALUATION_STEPS}',
@@ -94,15 +93,14 @@ QUICK = Scale(
   runs=(1,),
   search_games=_BREAKOUT,
   few_games=_BREAKOUT,
-  few_iterations=2,
   online=(
     'LoggedRunner.num_iterations = 4',
     'LoggedRunner.training_steps = 5000',
     'LoggedRunner.evaluation_steps = 500',
     'AnyAgent.epsilon_decay_period = 5000',
   ),
+  iterations=4,
   offline=(
-    'FixedReplayRunner.num_iterations = 4',
     'FixedReplayRunner.training_steps = 800',
     'FixedReplayRunner.evaluation_steps = 500',
   ),
@@ -220,9 +218,11 @@ class Benchmark:
   def parts(self) -> None:
     """Trains agents on parts of the data; of the package's, `AGENTS_ON_PARTS`."""
     others = {a.name for a in protocol.AGENTS} - {*protocol.AGENTS_ON_PARTS}
-    chosen = self._chosen(a for a in self._agents if a.name not in others)
-    grid = {'FixedReplayBuffer.subset': [*protocol.PARTS]}
-    self._short_sweep('parts', chosen, grid=grid)
+    self._sweep(
+      'parts', self._chosen(a for a in self._agents if a.name not in others),
+      self._scale.few_games, self._runs, self._scale.iterations // 2,
+      grid={'FixedReplayBuffer.subset': [*protocol.PARTS]},
+    )  # fmt: skip
 
   def heads(self) -> None:
     """Trains REM and Ensemble-DQN with other numbers of heads, or with networks."""
@@ -232,22 +232,11 @@ class Benchmark:
       own['gin_bindings'] = [
         b for b in own['gin_bindings'] if not b.startswith(parameter)
       ]
+    extent = self._scale.few_games, self._runs, self._scale.iterations // 2
     if chosen:
-      grid = {parameter: [*protocol.HEADS]}
-      self._short_sweep('heads', chosen, grid=grid)
+      self._sweep('heads', chosen, *extent, grid={parameter: [*protocol.HEADS]})
     if rem := chosen.get('rem'):
-      self._short_sweep('networks', {'multi_network_rem': rem})
-
-  def _short_sweep(
-    self, folder: str, agents: Mapping[str, Mapping], **settings: Any
-  ) -> None:
-    """Runs a sweep in few games, with half of the updates."""
-    scale = self._scale
-    iterations = f'FixedReplayRunner.num_iterations = {scale.few_iterations}'
-    self._sweep(
-      folder, agents, scale.few_games, self._runs,
-      gin_bindings=[*scale.offline, iterations], **settings,
-    )  # fmt: skip
+      self._sweep('networks', {'multi_network_rem': rem}, *extent)
 
   def select(self) -> None:
     """Ranks the policies of the search without the emulator."""
@@ -308,13 +297,15 @@ class Benchmark:
     agents: Mapping[str, Mapping],
     games: Iterable[str],
     runs: Sequence[int],
+    iterations: int | None = None,
     **settings: Any,
   ) -> None:
     """Runs the unfinished cells of a sweep, in `<work_dir>/<folder>`."""
     if not runs:
       print(f'{folder}: left out, as --runs has no run of the tables')
       return
-    work_dir = self._work_dir.absolute()
+    work_dir, scale = self._work_dir.absolute(), self._scale
+    iterations = iterations or scale.iterations
     content = {
       'base_dir': str(work_dir / folder),
       'data_dir': str(work_dir / 'data'),
@@ -322,7 +313,10 @@ class Benchmark:
       'games': [*games],
       'runs': ','.join(map(str, runs)),
       'agents': {**agents},
-      'gin_bindings': [*self._scale.offline],
+      'gin_bindings': [
+        f'FixedReplayRunner.num_iterations = {iterations}',
+        *scale.offline,
+      ],
       # On one core: updates a second, and agent steps a second.
       'rates': {'train': 700, 'eval': 8000},
       **settings,

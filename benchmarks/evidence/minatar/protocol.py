@@ -41,8 +41,9 @@ AGENTS_TO_SELECT = ('dqn_adam', 'quantile', 'rem', 'cql')
 ONLINE_AGENT = 'dqn_adam'
 ONLINE_ITERATIONS = 20  # of 100,000 agent steps
 UPDATES_AN_ITERATION = 12_500
-ITERATIONS = 12  # offline, on all of the data
-FEW_ITERATIONS = 6  # on parts of the data, and with other numbers of heads
+ITERATIONS = (
+  12  # offline; half of them on parts and with other numbers of heads
+)
 UPDATE_PERIOD = 4  # agent steps
 EVALUATION_STEPS = 20_000  # agent steps
 # A score is the mean of this many last evaluations.
