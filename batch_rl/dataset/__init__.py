@@ -8,6 +8,7 @@ if TYPE_CHECKING:
   from .logged_run import LoggedRun, open
   from .run_directories import RunDirectory, find_runs
   from .sampling import sampler, sequences, subsets
+  from .sampling.columns import column
   from .sampling.episodes import Episode
   from .sampling.sampler import Batch, Sampler
   from .sampling.sequences import SequenceBatch, SequenceSampler
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
   'Batch', 'DataError', 'Episode', 'LoggedRun', 'ReplayLog', 'RunDirectory',
-  'Sampler', 'SequenceBatch', 'SequenceSampler', 'find_runs', 'open',
+  'Sampler', 'SequenceBatch', 'SequenceSampler', 'column', 'find_runs', 'open',
   'sampler', 'sequences', 'subsets',
 ]  # fmt: skip
 lazy_exports.install(__name__)

@@ -6,6 +6,7 @@ from batch_rl.utils import lazy_exports
 
 if TYPE_CHECKING:
   from .environment import MinAtarEnvironment
+  from .networks import MinAtarNetwork
 
-__all__ = ['MinAtarEnvironment']
+__all__ = ['MinAtarEnvironment', 'MinAtarNetwork']
 lazy_exports.install(__name__)

@@ -83,6 +83,7 @@ class OfflineRows:
     )
     self._store.start()
     self._store.wait()
+    self._sampler.draw(0, 1)  # Raises an error if there is no transition.
     logging.info(
       'Offline rows: %d of the %d transitions of a batch, from %d in %s.',
       self.count,
@@ -136,7 +137,7 @@ class OfflineRows:
   def check_rewards(self) -> None:
     """Raises a ValueError unless all logged rewards are clipped to [-1, 1]."""
     rewards = self._store.reward
-    largest = max(rewards.max(), -rewards.min())
+    largest = max(rewards.max(), -float(rewards.min()))  # -int8(-128) is -128.
     if largest > 1:
       raise ValueError(
         f'{self._store.data_dir} holds rewards of up to {largest:g}, but the run clips '

@@ -139,8 +139,8 @@ class StoredEpisode:
   ) -> int:
     """Returns how many steps, from the first on, become rows of the log.
 
-    A truncated episode keeps its last step: readers use its observation only, as
-    the next observation of the step before.
+    A truncated episode keeps its last step, for the next observation of the step
+    before.
 
     Args:
       last_step: Content of terminal steps: 'transition' or 'observation'.

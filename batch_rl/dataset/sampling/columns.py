@@ -2,7 +2,7 @@
 
 A function gets the `Rows` of some transitions and returns an array with an entry for
 each. Samplers, PyTorch, JAX, the replay memory and `needs` of an agent know it by its
-name in `COLUMNS`, to which a user's module adds its own, as a `Column`.
+name. A user's module adds its own by `column`.
 """
 
 import functools
@@ -98,8 +98,16 @@ def check(names: Iterable[str]) -> tuple[str, ...]:
   return tuple(name for name in dict.fromkeys(names) if name not in STANDARD)
 
 
-def _column(dtype: type[np.generic]):
-  """Registers a function as the column of its name."""
+def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
+  """Makes a function the column of its name.
+
+  Args:
+    dtype: Type of its values.
+
+  Returns:
+    A decorator. The function gets `Rows`: those of n transitions, `rows`, in the run
+    `store`. It returns a value for each, (n,).
+  """
 
   def register(function):
     COLUMNS[function.__name__] = Column(function, dtype)
@@ -108,19 +116,19 @@ def _column(dtype: type[np.generic]):
   return register
 
 
-@_column(np.int64)
+@column(np.int64)
 def rows(at: Rows) -> np.ndarray:
   """Row of the transition in the run."""
   return at.rows
 
 
-@_column(np.int32)
+@column(np.int32)
 def action(at: Rows) -> np.ndarray:
   """Action."""
   return at.store.action[at.rows]
 
 
-@_column(np.float32)
+@column(np.float32)
 def reward(at: Rows) -> np.ndarray:
   """n-step return: sum over j < steps of gamma^j r_{i+j}."""
   logged = at.store.reward
@@ -131,31 +139,31 @@ def reward(at: Rows) -> np.ndarray:
   return total
 
 
-@_column(np.int32)
+@column(np.int32)
 def next_action(at: Rows) -> np.ndarray:
   """Action in the next state."""
   return at.store.action[at.following]
 
 
-@_column(np.float32)
+@column(np.float32)
 def next_reward(at: Rows) -> np.ndarray:
   """Reward of the action in the next state."""
   return at.store.reward[at.following]
 
 
-@_column(np.uint8)
+@column(np.uint8)
 def terminal(at: Rows) -> np.ndarray:
   """1 if the episode terminates within the steps, else 0."""
   return at.to_end < len(at.discounts)
 
 
-@_column(np.int64)
+@column(np.int64)
 def steps(at: Rows) -> np.ndarray:
   """`update_horizon`, or fewer if the episode ends earlier."""
   return at.steps
 
 
-@_column(np.int64)
+@column(np.int64)
 def timestep(at: Rows) -> np.ndarray:
   """Agent steps since the first logged step of the trajectory."""
   chosen = at.sampler.trajectories
@@ -169,7 +177,7 @@ def timestep(at: Rows) -> np.ndarray:
   return at.rows - first
 
 
-@_column(np.float32)
+@column(np.float32)
 def return_to_go(at: Rows) -> np.ndarray:
   """Sum over j >= 0 of gamma^j r_{i+j}, to the end of the logged trajectory.
 
@@ -180,7 +188,7 @@ def return_to_go(at: Rows) -> np.ndarray:
   return at.sampler.returns_to_go.at(at.rows, stops)
 
 
-@_column(np.float32)
+@column(np.float32)
 def discount_after_log(at: Rows) -> np.ndarray:
   """gamma^k, where the logged trajectory has k rows from here; 0 if it terminates.
 
@@ -191,13 +199,13 @@ def discount_after_log(at: Rows) -> np.ndarray:
   return np.where(np.isin(stops - 1, at.store.terminals), 0, discounts)
 
 
-@_column(np.float32)
+@column(np.float32)
 def trajectory_return(at: Rows) -> np.ndarray:
   """Sum of the logged rewards of the trajectory."""
   return at.sampler.trajectories.returns[at.trajectory]
 
 
-@_column(np.float32)
+@column(np.float32)
 def weight(at: Rows) -> np.ndarray:
   """Weight by the trajectory's return, above 0 and at most 1, to weight a loss.
 

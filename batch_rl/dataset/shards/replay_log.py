@@ -176,8 +176,8 @@ class ReplayLog:
       terminal: Whether the transition ended the episode.
       truncated: Whether the episode was truncated here; without effect on a
         terminal transition. The format stores a terminal; the manifest lists the
-        row in `truncated_rows`, and readers use its observation only as the next
-        observation of the previous row.
+        row in `truncated_rows`. Sampled transitions use only its observation, as the
+        next one of the previous row; sequences and returns have its action and reward.
       padded: Whether to write padding rows if an episode starts here; False if
         the episode's true beginning is missing.
       unclipped_reward: Reward before clipping, for the manifest's statistics;

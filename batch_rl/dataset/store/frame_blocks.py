@@ -140,7 +140,8 @@ class RunFrames(run_rows.RunRows):
         f'{self._names[i]} has another dictionary: another process deleted the '
         'store and created it again; restart this program.'
       )
-    self._dictionary = dictionary
+    # Readers have the address of the first of these equal dictionaries.
+    self._dictionary = self._dictionary or dictionary
     tables = self.frame_tables
     offsets = tables.offsets
     if packed.offsets[-1] > np.iinfo(np.uint32).max:

@@ -176,8 +176,7 @@ def assert_same_learner(restored, expected):
   assert restored[0] == steps
   cartpole.assert_same(restored[1], variables)
   assert restored[2] == rows
-  for left, right in zip(transitions, restored[3], strict=True):
-    np.testing.assert_array_equal(left, right)
+  np.testing.assert_equal(restored[3], transitions)
 
 
 @pytest.mark.parametrize('name', ['dqn', 'random'])

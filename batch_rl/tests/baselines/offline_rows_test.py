@@ -14,17 +14,20 @@ EXTRA = circular_replay_buffer.ReplayElement('colour', (), np.int32)
 SHAPE, STACK, HORIZON, GAMMA = (3, 2), 2, 3, 0.9
 
 
-def write_log(directory, lengths=(9, 4, 12), reward=1.0, num_actions=5):
+def write_log(
+  directory, lengths=(9, 4, 12), reward=1.0, num_actions=5, stack_size=STACK
+):
   """Logs episodes of random frames; returns them as `{column: (n, ...)}`."""
   random = np.random.default_rng(len(lengths))
   with replay_log.ReplayLog(
-    str(directory), SHAPE, np.uint8, 100, stack_size=STACK
+    str(directory), SHAPE, np.uint8, 100, stack_size=stack_size
   ) as log:
     for length in lengths:
       for step in range(length):
         frame = random.integers(1, 256, SHAPE)
         action = int(random.integers(num_actions))
-        log.add(frame, action, reward * random.random(), step == length - 1)
+        reward_now = reward * random.integers(2)
+        log.add(frame, action, reward_now, step == length - 1)
   return shards.read_columns(directory)
 
 
@@ -36,15 +39,11 @@ def offline_dir(tmp_path):
 
 def make_memory(tmp_path, own_rows=40, **kwargs):
   """Returns a memory with rows of its own, whose frames are zero."""
-  arguments = {'batch_size': 8, 'replay_capacity': 50, 'seed': 1, **kwargs}
+  arguments = dict(batch_size=8, replay_capacity=50, seed=1) | kwargs
+  arguments |= dict(update_horizon=HORIZON, gamma=GAMMA)
   with tf.Graph().as_default():
     memory = logged_replay_buffer.WrappedLoggedReplayBuffer(
-      str(tmp_path / 'own'),
-      SHAPE,
-      STACK,
-      update_horizon=HORIZON,
-      gamma=GAMMA,
-      **arguments,
+      str(tmp_path / 'own'), SHAPE, STACK, **arguments
     ).memory
   for step in range(own_rows):
     memory.add(np.zeros(SHAPE, np.uint8), step % 4, 0.5, step % 10 == 9)
@@ -62,16 +61,13 @@ def test_logged_transitions_follow_the_memorys_own(tmp_path, offline_dir):
   log = shards.read_columns(f'{offline_dir}/replay_logs')
   np.random.seed(3)
   own = memory.sample_transition_batch(3, memory.sample_index_batch(3))
-  seen = set()
+  seen, elements = set(), memory.get_transition_elements()
   for number in range(50):
     np.random.seed(3)
     batch = named(memory, memory.sample_transition_batch())
-    for array, e in zip(
-      batch.values(), memory.get_transition_elements(), strict=True
-    ):
+    for array, e in zip(batch.values(), elements, strict=True):
       assert array.dtype == e.type and array.shape == tuple(e.shape)
-    for expected, array in zip(own, batch.values(), strict=True):
-      np.testing.assert_array_equal(array[:3], expected)
+    np.testing.assert_equal([a[:3] for a in batch.values()], list(own))
     assert batch['indices'][3:].tolist() == [-1] * 5
     for i in range(3, 8):
       same = (log['observation'] == batch['state'][i, ..., -1]).all(axis=(1, 2))
@@ -112,10 +108,7 @@ def test_a_restored_memory_draws_the_next_transitions(tmp_path, offline_dir):
   restored = make_memory(tmp_path, own_rows=0, **settings)
   restored.load(str(tmp_path), 4)
   for batch in expected:
-    for left, right in zip(
-      batch, restored.sample_transition_batch(), strict=True
-    ):
-      np.testing.assert_array_equal(left, right)
+    np.testing.assert_equal(restored.sample_transition_batch(), batch)
   assert not np.array_equal(expected[0][0], expected[1][0])
 
 
@@ -164,13 +157,19 @@ def test_what_does_not_fit_is_refused(tmp_path, offline_dir, settings, error):
     make_memory(tmp_path, **given)
 
 
+def test_data_without_a_transition_are_refused(tmp_path):
+  write_log(tmp_path / 'replay_logs', lengths=(1, 1), stack_size=1)
+  with pytest.raises(ValueError, match='No valid transition'):
+    make_memory(tmp_path, offline_dir=str(tmp_path), offline_fraction=0.5)
+
+
 def test_actions_and_rewards_are_checked(tmp_path):
-  write_log(tmp_path / 'replay_logs', reward=-3, num_actions=3)
+  write_log(tmp_path / 'replay_logs', reward=-128, num_actions=3)
   memory = make_memory(
     tmp_path, offline_dir=str(tmp_path), offline_fraction=0.5
   )
   memory.offline.check_actions(3)
   with pytest.raises(ValueError, match='holds action 2, but .* has 2 actions'):
     memory.offline.check_actions(2)
-  with pytest.raises(ValueError, match=r'rewards of up to 2\.'):
+  with pytest.raises(ValueError, match='rewards of up to 128'):
     memory.offline.check_rewards()

@@ -229,8 +229,9 @@ def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   program.Benchmark(options, [AGENTS['rem'], AGENTS['bc']]).select()
   assert 'select: 6 policies, 200 updates each' in capsys.readouterr().out
   monkeypatch.setattr(program.pong, 'run', lambda *command: None)
-  program.Benchmark(options, []).data()
-  assert "runs: '2'" in (work_dir / 'sweeps/online.yaml').read_text()
+  program.Benchmark(options, [AGENTS['dqn_adam']]).whole()  # as far as is known
+  found = (work_dir / 'sweeps/dry_run.yaml').read_text()
+  assert "runs: '2'" in found and 'rate = 0.00025' in found
 
 
 def test_the_record_suffices_and_is_kept(work_dir):

@@ -120,7 +120,7 @@ class Benchmark:
   def __init__(
     self, options: argparse.Namespace, agents: Sequence[protocol.Agent]
   ):
-    self._work_dir, self._out = options.work_dir, options.out
+    self._work_dir, self._out = options.work_dir, options.out or KEPT
     self._scale = QUICK if options.quick else Scale()
     self._dry_run, self._agents = options.dry_run, agents
     # Runs of the data; those of the tables are not the search's.
@@ -211,9 +211,15 @@ class Benchmark:
     self._sweep('whole', chosen, self._scale.games, self._runs)
 
   def _chosen(self, agents: Iterable[protocol.Agent]) -> dict[str, dict]:
-    if self._dry_run:  # The search may not have begun.
-      return _as_settings({a: a.first_configurations()[0] for a in agents})
-    return _as_settings({agent: self._best(agent) for agent in agents})
+    chosen = {}
+    for agent in agents:
+      try:
+        chosen[agent] = self._best(agent)
+      except ValueError:
+        if not self._dry_run:  # Before the search.
+          raise
+        chosen[agent] = agent.first_configurations()[0]
+    return _as_settings(chosen)
 
   def parts(self) -> None:
     """Trains agents on parts of the data; of the package's, `AGENTS_ON_PARTS`."""
@@ -321,7 +327,8 @@ class Benchmark:
       'rates': {'train': 700, 'eval': 8000},
       **settings,
     }
-    path = work_dir / 'sweeps' / f'{folder.replace("/", "-")}.yaml'
+    name = 'dry_run' if self._dry_run else folder.replace('/', '-')
+    path = work_dir / 'sweeps' / f'{name}.yaml'
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding='utf-8')
     try:
