@@ -31,7 +31,7 @@ class Backup:
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
     """Returns the returns from the next states on, (n, k)."""
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no next_returns.')
 
   def rewards(self, agent: Any, batch: Any) -> tf.Tensor:
     """Returns the rewards before the next states, float32 (n,)."""
@@ -44,18 +44,24 @@ class Backup:
       agent: A `ValueAgent`.
       batch: Batch of the update.
     """
-    values, probabilities = self.next_returns(agent, batch)
-    if values.shape.rank not in (None, 2):
-      raise ValueError(
-        f'{type(self).__name__}.next_returns returned values, '
-        f'{graph_checks.describe(values)}; expected (n, k): with one value a state, '
-        'values[:, None].'
-      )
+    returns = self.next_returns(agent, batch)
+    check_returns(returns, f'{type(self).__name__}.next_returns')
+    values, probabilities = returns
     rewards = self.rewards(agent, batch)[:, None]
     follows = 1.0 - tf.cast(batch.terminal, tf.float32)
     discounts = (agent.cumulative_gamma * follows)[:, None]
     targets = heads.Returns(rewards + discounts * values, probabilities)
     return targets.without_gradient()
+
+
+def check_returns(returns: Any, method: str) -> None:
+  """Raises a ValueError unless a method returned returns of states, (n, k)."""
+  values = returns.values if isinstance(returns, heads.Returns) else returns
+  if values is returns or values.shape.rank not in (None, 2):
+    raise ValueError(
+      f'{method} returned {graph_checks.describe(values)}; expected heads.Returns of '
+      'values (n, k): with one value a state, heads.Returns(values[:, None]).'
+    )
 
 
 @gin.configurable

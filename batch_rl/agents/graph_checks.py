@@ -178,9 +178,8 @@ def check_function(
       )
     if _RANDOM.search(op) and graph.op_def_for_type(op).is_stateful:
       raise ValueError(
-        f'{method}, or a network that it calls, draws random numbers by the stateful '
-        f'operation {op}, so a resumed run would differ: use tf.random.stateless_* '
-        f'with {seed}.'
+        f'{method}, or its network, draws random numbers by the stateful operation '
+        f'{op}, so a resumed run would differ: use tf.random.stateless_* with {seed}.'
       )
   for tensor, _ in graph.captures:
     tensor = _outside(tensor)

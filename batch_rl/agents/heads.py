@@ -69,7 +69,7 @@ class Head:
 
   def widen(self, network: Network) -> Network:
     """Returns a network with these outputs, made from a plain one."""
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no method widen.')
 
   def create_network(
     self, network: Network, num_actions: int, name: str
@@ -105,7 +105,7 @@ class Head:
       outputs: Outputs of a network for n states.
       batch: Batch of the update, for heads that draw random numbers.
     """
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no method returns.')
 
   def target_returns(self, outputs: Any, batch: Any) -> Returns:
     """Returns the returns from which targets are made; `returns` by default."""
@@ -139,7 +139,7 @@ class Head:
       batch: Batch of the update.
       targets: Targets of the returns, (n, k'), without gradient.
     """
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no method loss.')
 
 
 def average(policy: tf.Tensor, returns: Returns) -> Returns:
@@ -229,8 +229,7 @@ def check_plain(network: Network, owner: Any) -> None:
   except TypeError:
     raise ValueError(
       f'{type(owner).__name__}: {getattr(network, "__name__", network)} has several '
-      'outputs an action; bind network to a plain one, e.g. '
-      '@atari_lib.NatureDQNNetwork.'
+      'outputs an action; bind a plain network, e.g. @atari_lib.NatureDQNNetwork.'
     ) from None
 
 

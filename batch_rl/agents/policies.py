@@ -27,7 +27,7 @@ class Policy:
       outputs: Result of `outputs`.
       seed: Seed for `tf.random.stateless_*`, int64 (2,).
     """
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no method __call__.')
 
   def probabilities(self, outputs: Any) -> tf.Tensor | None:
     """Returns the probabilities of the actions of a policy that samples.
@@ -119,6 +119,8 @@ class Constrained(Policy):
 
   def __init__(self, threshold: float = 0.3, network: str = 'behaviour'):
     self._threshold, self._network = float(threshold), network
+    if not 0 <= self._threshold <= 1:
+      raise ValueError(f'Constrained.threshold={threshold} is not in [0, 1].')
 
   def outputs(self, agent: Any, states: tf.Tensor) -> Any:
     """Returns Q-values and logits, (n, num_actions) each."""

@@ -37,7 +37,7 @@ class Term:
       agent: A `ValueAgent`.
       batch: Batch of the update.
     """
-    raise NotImplementedError
+    raise NotImplementedError(f'{type(self).__name__} has no method __call__.')
 
 
 @gin.configurable

@@ -83,6 +83,16 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 
+  def __setattr__(self, name: str, value: Any) -> None:
+    """Refuses a part that comes after the graph of the update."""
+    parts = 'head', 'backup', 'terms', 'policy'
+    if name in parts and '_train_op' in vars(self):
+      raise ValueError(
+        f'{type(self).__name__}.{name} is set too late: set it before super().__init__, '
+        'or as an attribute of the class.'
+      )
+    super().__setattr__(name, value)
+
   def _check_parts(self):
     agent = type(self).__name__
     if not isinstance(self.terms, list | tuple):
@@ -143,7 +153,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
     # A user's backup that overrides `__call__` may have left the gradient.
-    targets = self.backup(self, batch).without_gradient()
+    targets = self.backup(self, batch)
+    backups.check_returns(targets, f'{type(self.backup).__name__}.__call__')
+    targets = targets.without_gradient()
     seed = batch.seed_for('online')
     outputs = self.head.outputs(self.online, batch.state, seed)
     self._traced = outputs, batch, targets
@@ -189,14 +201,14 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def _ignores(self, name: str, batch: loss_agent.Batch) -> bool:
     """Returns whether `loss` can be traced without a part."""
     part = getattr(self, name)
-    setattr(self, name, None)
+    vars(self)[name] = None
     try:
       with self._tracing(batch.step):
         self.loss(batch)
     except (TypeError, AttributeError):
       return False
     finally:
-      setattr(self, name, part)
+      vars(self)[name] = part
     return True
 
   def _expected_outputs(self):

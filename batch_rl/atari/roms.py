@@ -14,7 +14,7 @@ import importlib.util
 import os
 import pathlib
 
-from batch_rl.utils import files
+from batch_rl.utils import choices, files
 
 LEGACY_ROMS_VARIABLE = 'BATCH_RL_LEGACY_ROMS'
 
@@ -106,10 +106,7 @@ def find_rom(game: str, rom_set: str = 'auto') -> Rom:
         f"{_how_to_get_legacy(rom_id)} To use ale-py's ROM anyway, choose "
         "rom_set='current' (gin: make_atari.rom_set = 'current')."
       )
-  if rom_set not in md5s:
-    raise ValueError(
-      f"rom_set={rom_set!r} is not 'auto', 'legacy' or 'current'."
-    )
+  choices.choose('rom_set', rom_set, {'auto', *md5s})
   if not md5s[rom_set]:
     raise ValueError(
       f"atari-py 0.2.5 had no ROM of {game}: choose rom_set='current'."

@@ -96,9 +96,7 @@ class LoggedRunner(runner.RecordedRunner):
     self,
     base_dir: str,
     create_agent_fn: Callable[..., Any],
-    create_environment_fn: Callable[
-      [], Any
-    ] = atari_lib.create_atari_environment,
+    create_environment_fn: Callable = atari_lib.create_atari_environment,
     **kwargs: Any,
   ):
     super().__init__(
@@ -221,8 +219,8 @@ class LoggedRunner(runner.RecordedRunner):
       self._safe_point(
         self._state['steps'], self._iteration_state, self._obstacle
       )
-      observation, reward, terminal, _ = self._environment.step(
-        episode['action']
+      observation, reward, terminal, _ = environments.step(
+        self._environment, episode['action']
       )
       progress.update()
       self._state['steps'] += 1

@@ -23,8 +23,7 @@ _CHECKPOINTS = (
 # Help of flags with a text or a number, and of those that can be repeated.
 _TEXTS = {
   'base_dir': 'Directory of the run.',
-  'video': "Output file, .mp4 or .gif: the last checkpoint's episode with the highest "
-  'return.',
+  'video': "File, .mp4 or .gif, of the last checkpoint's episode with the best return.",
 }
 _COUNTS = {
   'evaluation_steps': 'Minimum number of agent steps for each checkpoint; default: the '

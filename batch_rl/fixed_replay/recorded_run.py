@@ -74,8 +74,7 @@ def list_checkpoints(base_dir: str) -> dict[int, checkpoints.Checkpoint]:
   }
   if not found:
     raise ValueError(
-      f'{base_dir} has no checkpoints of whole iterations: is it the base_dir of a run, '
-      'and was one done?'
+      f'{base_dir} has no checkpoints of whole iterations: is it the base_dir of a run?'
     )
   return found
 

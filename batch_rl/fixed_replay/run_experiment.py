@@ -104,9 +104,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     self,
     base_dir: str,
     create_agent_fn: Callable[..., Any],
-    create_environment_fn: Callable[
-      [], Any
-    ] = atari_lib.create_atari_environment,
+    create_environment_fn: Callable = atari_lib.create_atari_environment,
     evaluation_environments: int | None = None,
     probe_size: int = 2048,
     **kwargs: Any,

@@ -117,9 +117,8 @@ def common_data(candidates: Sequence[Candidate]) -> str:
   for other in others:
     if _data_of(other) != _data_of(first):
       raise ValueError(
-        f'{first.run} and {other.run} were trained on different data '
-        f'({_data_of(first)}; {_data_of(other)}): choose runs on the same data, or name '
-        'the data by --replay_dir.'
+        f'{first.run} and {other.run} were trained on different data ({_data_of(first)}; '
+        f'{_data_of(other)}): choose runs on the same data, or give --replay_dir.'
       )
   return first.record['replay_dir']
 

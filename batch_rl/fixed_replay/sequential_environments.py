@@ -84,7 +84,8 @@ class SequentialEnvironments:
       if self._ended[i]:
         self._start(i)
         continue
-      observation, rewards[i], terminal, _ = environment.step(int(actions[i]))
+      result = environments.step(environment, int(actions[i]))
+      observation, rewards[i], terminal, _ = result
       self._steps[i] += 1
       terminated[i] = environment.game_over
       truncated[i] = not terminated[i] and self._steps[i] == self._max_steps

@@ -9,6 +9,7 @@ import tensorflow as tf
 from batch_rl.agents import heads
 from batch_rl.agents.heads import Returns
 from batch_rl.multi_head import networks
+from batch_rl.utils import choices
 
 STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
@@ -50,14 +51,10 @@ class Ensemble(heads.Estimates):
     strategy: str = 'STOCHASTIC',
     num_mixtures: int = 1,
   ):
-    if strategy not in STRATEGIES:
-      raise ValueError(
-        f'transform_strategy={strategy!r}: give one of {", ".join(STRATEGIES)}.'
-      )
+    choices.choose('strategy of ensembles', strategy, STRATEGIES)
     if num_mixtures != 1 and strategy != 'STOCHASTIC':
       raise ValueError(
-        f'num_convex_combinations={num_mixtures} has no effect with '
-        f'transform_strategy={strategy!r}, only with STOCHASTIC.'
+        f'{num_mixtures} mixtures have no effect with {strategy}, only with STOCHASTIC.'
       )
     self.num_heads = self.num_outputs = num_heads
     self.strategy = strategy

@@ -147,8 +147,7 @@ def _drop_duplicates(
     before = kept.setdefault(_identity(run), run)
     if before is not run:
       reason = (
-        f'duplicate of {before.directory} (same run, or same settings and seed); only '
-        'that one counts'
+        f'duplicate of {before.directory} (same run, or same settings and seed)'
       )
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))

@@ -40,8 +40,7 @@ from batch_rl.utils.user_code import user_modules
 _ATARI = 'dopamine.discrete_domains.atari_lib.'
 # Help of flags with a text, and of those that can be repeated.
 _TEXTS = {
-  'base_dir': 'Directory for checkpoints, logs and TensorBoard files, local or e.g. '
-  'gs://...',
+  'base_dir': 'Directory of checkpoints, logs and TensorBoard files; local or gs://...',
   'agent_name': 'Agent, or a class of your own as my_module.MyAgent; overrides the gin '
   'files.',
   'init_checkpoint_dir': 'base_dir of another run, for the initial weights.',
@@ -178,7 +177,8 @@ def fail(error: Exception) -> None:
 
 _SYSTEM = OSError, MemoryError
 # Includes the errors of gin, e.g. KeyError for an ambiguous name.
-MISTAKES = (ValueError, TypeError, KeyError, SyntaxError, ImportError, *_SYSTEM)
+_MISSING = ImportError, NotImplementedError
+MISTAKES = (ValueError, TypeError, KeyError, SyntaxError, *_MISSING, *_SYSTEM)
 # Errors of a run that has started.
 FAILURES = (
   *(shard_reader.DataError, programs.MistakeError, FloatingPointError),

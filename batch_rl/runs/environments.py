@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from batch_rl.atari import environment as atari
+from batch_rl.utils import programs
 
 
 class Environment(Protocol):
@@ -73,6 +74,8 @@ def _problem(environment):
   for name in ('action_space', 'game_over', 'reset', 'step'):
     if not hasattr(environment, name):
       return f'has no {name}'
+  if callable(environment.game_over):
+    return 'has a method game_over, not an attribute or property'
   space = environment.action_space
   n = getattr(space, 'n', None)
   if not isinstance(n, int | np.integer) or n < 1:
@@ -86,6 +89,21 @@ def _problem(environment):
 def _takes_seed(environment):
   parameters = inspect.signature(environment.reset).parameters.values()
   return any(p.name == 'seed' or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def step(environment: Any, action: int) -> tuple[np.ndarray, float, bool, Any]:
+  """Takes an agent step; see `Environment.step`.
+
+  Raises:
+    batch_rl.utils.programs.MistakeError: If there are not four results.
+  """
+  result = environment.step(action)
+  if len(result) != 4:
+    raise programs.MistakeError(
+      f'{name(environment)}.step returns {len(result)} values; expected observation, '
+      'reward, terminal and information.'
+    )
+  return result
 
 
 def seed(environment: Any, seed: int) -> None:
@@ -146,8 +164,7 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   if observation.dtype.kind == 'f' and dtype.kind in 'biu':
     raise ValueError(
       f'{name(environment)} gives observations of {observation.dtype}, but the agent '
-      f'has observation_dtype {dtype}, which would round them: bind '
-      f'tf.{observation.dtype}.'
+      f'has observation_dtype {dtype}, which rounds them: bind tf.{observation.dtype}.'
     )
 
 

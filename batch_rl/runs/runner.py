@@ -165,8 +165,7 @@ class RecordedRunner(run_experiment.Runner):
         restored_weights.check(
           self._agent,
           checkpoint.weights,
-          'restore the settings of its networks and optimiser, or choose another '
-          '--base_dir',
+          'restore the settings of networks and optimiser, or choose another --base_dir',
         )
       restored = self._agent.unbundle(
         checkpoint.directory, position.number, state['agent']

@@ -154,8 +154,7 @@ def _print_plan(sweep, monitor):
   )
   print(
     f'{monitor_lib.duration(monitor.seconds_left())}, one cell after the other, at '
-    f'{rates} (measured in this sweep, given as `rates:`, or measured with Atari on '
-    'two cores)'
+    f'{rates} (measured in this sweep, or given as `rates:`, or those of Atari)'
   )
 
 

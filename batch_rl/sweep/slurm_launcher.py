@@ -115,8 +115,7 @@ def run(
     entries = [{'job': job.job_id, 'cells': cells} for job, cells in queue]
     files.write_json(path, entries)
   print(
-    f'{len(waiting)} jobs in the queue, {len(new)} cells submitted now; logs: '
-    f'{folder}'
+    f'{len(waiting)} jobs in the queue, {len(new)} cells submitted now; logs: {folder}'
   )
   while waiting:
     if watch():

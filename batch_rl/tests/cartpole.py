@@ -64,9 +64,7 @@ def values(agent):
 
 
 def assert_same(left, right):
-  assert left.keys() == right.keys()
-  for variable, array in left.items():
-    np.testing.assert_array_equal(array, right[variable], err_msg=variable)
+  np.testing.assert_equal(left, right)
 
 
 def weights(agent, network):

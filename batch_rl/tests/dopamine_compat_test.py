@@ -161,13 +161,8 @@ def test_arrays_are_handed_to_tensorflow_as_its_own_conversion_does():
   module = importlib.import_module('tensorflow.python.util.numpy_compat')
   convert = module.np_asarray.__wrapped__
   assert convert.__module__ == module.__name__
-  transposed = np.arange(6).reshape(2, 3).T
-  for values, options in (
-    (transposed, {}),
-    (transposed, {'order': 'C'}),
-    (transposed, {'dtype': np.float32}),
-    (transposed, {'copy': True}),
-  ):
+  values = np.arange(6).reshape(2, 3).T  # transposed
+  for options in {}, {'order': 'C'}, {'dtype': np.float32}, {'copy': True}:
     expected = convert(values, **options)
     found = module.np_asarray(values, **options)
     assert type(found) is type(expected) and found.dtype == expected.dtype

@@ -71,12 +71,12 @@ def test_transitions_are_read_as_tensordicts(tmp_path):
   example = runpy.run_path(EXAMPLES / 'tensordict_reader/tensordict_reader.py')
   sampler = dataset.open(tmp_path).transitions(seed=1)
   batch, expected = next(example['transitions'](sampler)), sampler.batch(0, 32)
-  for name, array in (
-    ('observation', expected.state),
-    (('next', 'observation'), expected.next_state),
-    (('next', 'done'), expected.terminal.astype(bool)[:, None]),
-  ):
-    np.testing.assert_array_equal(batch[name], array)
+  ended = expected.terminal.astype(bool)[:, None]
+  np.testing.assert_array_equal(batch['observation'], expected.state)
+  np.testing.assert_array_equal(
+    batch['next', 'observation'], expected.next_state
+  )
+  np.testing.assert_array_equal(batch['next', 'done'], ended)
 
 
 @pytest.mark.usefixtures('own_folder')

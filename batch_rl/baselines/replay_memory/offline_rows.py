@@ -141,6 +141,5 @@ class OfflineRows:
     if largest > 1:
       raise ValueError(
         f'{self._store.data_dir} holds rewards of up to {largest:g}, but the run clips '
-        'its own to [-1, 1]: bind LoggedRunner.clip_rewards = False, or choose other '
-        'data.'
+        'its own to [-1, 1]: bind LoggedRunner.clip_rewards = False, or use other data.'
       )

@@ -67,9 +67,8 @@ def add_last_step(parser: Any) -> None:
   parser.add_argument(
     '--last_step',
     choices=episode_import.LAST_STEPS,
-    help='content of terminal steps in TFDS datasets and RL Unplugged files: a '
-    'transition, or only an observation as RLDS defines; default: auto, inferred from '
-    'returns',
+    help='content of terminal steps in TFDS and RL Unplugged: a transition, or only an '
+    'observation, as RLDS defines; default: auto, inferred from returns',
   )
 
 
@@ -96,6 +95,5 @@ def check_outside(destination: str, source: str) -> None:
   inner, outer = os.path.realpath(destination), os.path.realpath(source)
   if os.path.commonpath([inner, outer]) == outer:
     raise ValueError(
-      f'{destination} is inside of {source}, which is read; choose another '
-      'directory.'
+      f'{destination} is inside of {source}, which is read; choose another directory.'
     )

@@ -190,8 +190,7 @@ def _check_disk_space(needed: int, purpose: str, destination: str) -> None:
   if needed > free:
     raise ValueError(
       f'{console.size(needed)} are needed ({purpose}), but only '
-      f'{console.size(free)} are free in {folder}: choose less, or another '
-      '--data_dir.'
+      f'{console.size(free)} are free in {folder}: choose less, or another --data_dir.'
     )
 
 

@@ -189,8 +189,7 @@ def _add_export(commands):
   command.add_argument(
     '--subset',
     metavar='SUBSET',
-    help="subset of complete trajectories, e.g. 'random_trajectories(0.1)'; "
-    'default: all',
+    help="subset of trajectories, e.g. 'random_trajectories(0.1)'; default: all",
   )
 
 
@@ -230,8 +229,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
     )
   if summary.get('order') == 'as stored':
     lines.append(
-      'note: the dataset was shuffled; episodes are in the order of its files, '
-      'not of time.'
+      'note: the dataset was shuffled; episodes are in the order of its files.'
     )
   if summary.get('missing'):
     lines.append(

@@ -109,8 +109,7 @@ def read(name: str) -> dict[str, Any]:
     )
   if content['format'] != FORMAT:
     raise ValueError(
-      f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update this '
-      'package.'
+      f'{path} has the format {content["format"]!r}, not {FORMAT!r}; update batch_rl.'
     )
   return files.check_hash(path, content)
 
@@ -181,8 +180,7 @@ def compare(
   if len(errors) == common > 1:
     errors = [
       f'none of {common} parts is as in the fingerprint, which is of '
-      f'{expected["kind"]}: it is another run, or divided in another way (then '
-      '`compare` the copies)'
+      f'{expected["kind"]}: another run, or other parts (then `compare` the copies)'
     ]
   if not same and not notes and not errors:
     errors = [

@@ -68,8 +68,7 @@ def make_plan(
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '
-      'above the games, in the layout that --layout names. '
-      f'{runs[0].advice}'
+      f'above the games, in the layout that --layout names. {runs[0].advice}'
     )
   lines = [line for run in runs for line in run.missing]
   raise ValueError(f'{remote.name}: {"; ".join(lines)}.')

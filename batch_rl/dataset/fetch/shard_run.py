@@ -51,8 +51,7 @@ class ShardRun(fetched_run.FetchedRun):
     self.folder = f'{game}/{number}/{shard_files.REPLAY_LOGS}'
     if store_directory.is_store(directory):
       raise ValueError(
-        f'{directory} is a store, not a directory of shards; choose another '
-        '--data_dir.'
+        f'{directory} is a store, not a directory of shards; choose another --data_dir.'
       )
     self._data_dir = os.path.join(directory, shard_files.REPLAY_LOGS)
     self._manifest_lock = threading.Lock()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from batch_rl.dataset.sampling import row_ranges, row_sampler
+from batch_rl.utils import choices
 
 
 class Column(NamedTuple):
@@ -90,11 +91,7 @@ def check(names: Iterable[str]) -> tuple[str, ...]:
   """
   names = (names,) if isinstance(names, str) else tuple(names)
   for name in names:
-    if name not in COLUMNS and name not in STANDARD:
-      raise ValueError(
-        f'There is no column {name!r}; the columns are '
-        f'{", ".join(sorted({*STANDARD, *COLUMNS}))}.'
-      )
+    choices.choose('column', name, {*STANDARD, *COLUMNS})
   return tuple(name for name in dict.fromkeys(names) if name not in STANDARD)
 
 

@@ -102,8 +102,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     raise ValueError(f'metadata: {error}.') from None
   if reserved := sorted(checked.keys() & manifests.OF_THE_LOG):
     raise ValueError(
-      f'metadata has {", ".join(reserved)}, which the log writes itself: choose '
-      'other names.'
+      f'metadata has {", ".join(reserved)}, which the log writes: choose other names.'
     )
   return checked
 

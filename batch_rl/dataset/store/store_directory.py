@@ -80,8 +80,7 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
     os.makedirs(directory, exist_ok=True)
   except OSError as error:
     raise ValueError(
-      f'cache_dir={cache_dir} cannot be written: {error.strerror}. Choose another '
-      'directory.'
+      f'cache_dir={cache_dir} cannot be written: {error.strerror}. Choose another one.'
     ) from error
   return directory
 
@@ -139,8 +138,7 @@ class StoreDirectory:
     except (OSError, ValueError) as error:
       packed_shard.raise_failed_read(error, self.path)
       raise ValueError(
-        f'{self.path} cannot be used ({error}); delete it and convert the run '
-        'again.'
+        f'{self.path} cannot be used ({error}); delete it, and convert again.'
       ) from error
     self.dictionary, self._description = dictionary, description
 

@@ -107,8 +107,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
       # A file that was appended to itself has intact records.
       if (index := int(values['episode_idx'][0])) in numbers:
         raise ValueError(
-          f'Invalid dataset: {name} repeats episode_idx {index}; fetch the file '
-          'again.'
+          f'Invalid dataset: {name} repeats episode_idx {index}; fetch it again.'
         )
       if not numbers:
         self._check_is_new(part.name, values)

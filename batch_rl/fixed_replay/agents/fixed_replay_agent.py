@@ -65,8 +65,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       depend on it. 1 runs each update on its own, as Dopamine does.
     jit_compile: Whether XLA compiles the update. Results then differ in the last
       digits; REM draws other mixtures, and IQN other levels.
-    seed: Seed of the run, from which the seeds of the data and of all random choices
-      are derived; None for an unseeded agent.
+    seed: Seed of the data and of the draws in the loss; None for an unseeded agent.
+      Initial weights follow `tf.compat.v1.set_random_seed`, and exploration `random`,
+      which a runner seeds.
     **kwargs: Arguments of the agent.
 
   Attributes:
@@ -201,9 +202,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
           if not np.isfinite(value)
         ]
         raise FloatingPointError(
-          f'The loss is {loss} at update {step // self.update_period}'
-          f'{"".join(terms)}: check loss, network, rewards and learning rate. Earlier '
-          'checkpoints are kept.'
+          f'The loss is {loss} at update {step // self.update_period}{"".join(terms)}: '
+          'check loss, network, rewards and learning rate. Earlier checkpoints are kept.'
         )
       yield loss
 

@@ -213,9 +213,8 @@ def test_policies(evaluate):
   random = np.random.default_rng(0)
   q_values, logits = random.normal(size=(2, 200, A)).astype(np.float32)
   outputs = types.SimpleNamespace(q_values=q_values, logits=logits)
-  likely = equations.softmax(logits) >= 0.5 * equations.softmax(logits).max(
-    1, keepdims=True
-  )
+  shares = equations.softmax(logits)
+  likely = shares >= 0.5 * shares.max(1, keepdims=True)
   expected = {
     policies.Greedy(): q_values.argmax(1),
     policies.Constrained(0.5): np.where(likely, q_values, -np.inf).argmax(1),
@@ -225,6 +224,8 @@ def test_policies(evaluate):
   for policy, actions in expected.items():
     found = evaluate(policy(outputs, tf.constant([0, 0], tf.int64)))
     np.testing.assert_array_equal(found, actions)
+  with pytest.raises(ValueError, match='threshold=30 is not in'):
+    policies.Constrained(30)
   found = evaluate(policies.Named('x')(logits, None))
   np.testing.assert_array_equal(found, logits.argmax(1))
 
@@ -405,6 +406,17 @@ class Flat(backups.Max):
     return heads.Returns(super().next_returns(agent, batch).values[:, 0])
 
 
+class NoReturns(backups.Max):
+  def next_returns(self, agent, batch):
+    return super().next_returns(agent, batch).values
+
+
+class Late(cartpole.OFFLINE_CLASSES['dqn']):
+  def __init__(self, *args, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.terms = [terms.CQL()]
+
+
 class Needing(backups.Max):
   needs = 'return_to_come'
 
@@ -423,7 +435,9 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'terms': [Mean()]}, r'Mean.__call__ returned float32 \(\); .*32'),
     ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
     ('dqn', {'backup': Flat()}, r'Flat.next_returns .*\(32,\); .*\(n, k\)'),
-    ('dqn', {'backup': Needing()}, "no column 'return_to_come'"),
+    ('dqn', {'backup': NoReturns()}, r'next_returns .*\(32, 1\); .*Returns'),
+    ('dqn', {'class_': Late}, r'Late.terms is set too late'),
+    ('dqn', {'backup': Needing()}, "column 'return_to_come'"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
     ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),

@@ -217,8 +217,7 @@ def test_checkpoints_of_tensorflow_1_are_loaded(old, tmp_path):
       for name, array in arrays.items()
     }
     initial_weights.load(session, str(tmp_path))
-    for name, array in session.run(variables).items():
-      np.testing.assert_array_equal(array, arrays[name], err_msg=name)
+    np.testing.assert_equal(session.run(variables), arrays)
 
 
 @with_any_agent

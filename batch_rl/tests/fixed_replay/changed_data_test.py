@@ -104,12 +104,10 @@ def test_changed_frames_are_refused(base_dir, log, tmp_path):
   directory = f'{cache}/{store_directory.cache_name(str(log))}'
   store.convert(str(log), directory)
   change_a_byte(log)
-  store.convert(str(log), str(tmp_path / 'store'))
-  for message in (
-    refusal(base_dir, log),
-    refusal(base_dir, log, cache_dir=cache),
-    refusal(base_dir, tmp_path / 'store'),
-  ):
+  other = tmp_path / 'store'
+  store.convert(str(log), str(other))
+  for data, options in (log, {}), (log, {'cache_dir': cache}), (other, {}):
+    message = refusal(base_dir, data, **options)
     assert OBSERVATIONS[1] in message and OBSERVATIONS[0] not in message
 
 

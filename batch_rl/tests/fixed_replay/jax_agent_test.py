@@ -98,16 +98,12 @@ def test_batches_are_like_those_of_dopamines_jax_memory(lib, tmp_path, kind):
     assert one.dtype == other.dtype, field.name
   assert replay.sample(3).state.shape == (3, 2, 2, 4)
   # Keys are indices.
-  state, action, reward, next_state, _, _, terminal, index = (
-    replay.sample_transition_batch(batch_size=16, indices=metadata.keys)
+  *first, _, _, terminal, index = replay.sample_transition_batch(
+    batch_size=16, indices=metadata.keys
   )
-  for one, other in (
-    (ours.state, state),
-    (ours.action, action),
-    (ours.reward, reward),
-    (ours.next_state, next_state),
-    (ours.is_terminal, terminal),
-    (ours.episode_end, terminal),
-    (metadata.keys, index),
+  found = ours.state, ours.action, ours.reward, ours.next_state
+  found += ours.is_terminal, ours.episode_end, metadata.keys
+  for one, other in zip(
+    found, [*first, terminal, terminal, index], strict=True
   ):
     np.testing.assert_array_equal(one, other)

@@ -83,7 +83,7 @@ def test_draws_are_the_transitions_of_each_shard(
       assert batch[NEXT_STATE][i, 1, 0].tolist() == next_stack
 
 
-def test_a_log_without_padding_may_start_with_zeros(tmp_path):
+def test_a_log_without_padding_may_start_with_zeros(tmp_path, caplog):
   """Its manifest tells; otherwise the first transitions would be lost."""
   with shards.make_log(tmp_path, CAPACITY, stack_size=1) as log:
     for step in range(40):
@@ -91,6 +91,9 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path):
   buffer = make_buffer(LoadsDopamines, tmp_path, stack_size=1)
   assert buffer.valid_indices().tolist() == list(range(39))
   assert buffer.action_range() == (0, 3)
+  assert 'are not used' not in caplog.text
+  make_buffer(fixed_replay_buffer.FixedReplayBuffer, tmp_path)
+  assert 'The first 3 steps of each episode' in caplog.text
 
 
 def make_buffer(class_, directory, stack_size=4, horizon=1, **kwargs):

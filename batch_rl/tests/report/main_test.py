@@ -186,12 +186,8 @@ def test_a_paper_gets_tables_and_a_paragraph(many_runs):
   assert re.findall(r'^(.+?) & .*textbf', scores, re.M) == ['REM']
   assert '$-$20.2' in scores
   assert '**' in (out / 'scores_final.md').read_text()
-  for part in (
-    'seeds unknown, 1 and 2',
-    'epsilon unknown and 0.001',
-    '200 samples',
-  ):
-    assert part in text
+  assert 'seeds unknown, 1 and 2' in text and '200 samples' in text
+  assert 'epsilon unknown and 0.001' in text
 
 
 def test_plots(many_runs):
@@ -234,9 +230,8 @@ def test_published_scores_are_beside_those_of_the_same_data(run, tmp_path):
   assert code == 0 and 'd3rlpy-benchmarks (github.com' in text
   page = (out / 'index.html').read_text()
   assert page.count('Published scores') == page.count('CQL (QR-DQN)') // 2 == 1
-  sources = {
-    r['source'] for r in read_csv(out / 'published.csv') if r['method']
-  }
+  rows = read_csv(out / 'published.csv')
+  sources = {row['source'] for row in rows if row['method']}
   assert sources == {'d3rlpy-benchmarks', 'Chen et al., 2021'}
   (found,) = {
     float(row['value'])

@@ -10,6 +10,7 @@ from dopamine.discrete_domains import atari_lib, gym_lib
 
 from batch_rl.runs import environments
 from batch_rl.tests import random_walk
+from batch_rl.utils import programs
 
 
 def make_atari():
@@ -36,6 +37,7 @@ def without(name, **others):
     (without('action_space'), 'SimpleNamespace .*action_space'),
     (without('step'), 'no step'),
     (without('game_over'), 'game_over'),
+    (without('', game_over=lambda: False), 'a method game_over'),
     (without('', reset=lambda: None), 'SimpleNamespace .*seed'),
     (random_walk.RandomWalk(0), 'RandomWalk .*action_space'),
     (gymnasium.make('CartPole-v1'), 'game_over.*GymPreprocessing'),
@@ -51,6 +53,8 @@ def test_an_observation_of_gymnasium_is_named():
   env = gymnasium.make('CartPole-v1')
   with pytest.raises(ValueError, match=r'.*reset\(\) returns a tuple'):
     environments.check_observation(env, env.reset(), agent=None)
+  with pytest.raises(programs.MistakeError, match='step returns 5 values'):
+    environments.step(env, 0)
 
 
 def play(environment, observation):

@@ -74,9 +74,8 @@ def load(description: Mapping[str, Any]) -> functools.partial:
   for value in (*args, *kwargs.values()):
     if isinstance(value, dict) and value.keys() == {'repr'}:
       raise ValueError(
-        f'The argument {value["repr"]} of {name} is not recorded: use numbers, '
-        'strings, lists and mappings of strings as arguments, or define a function '
-        'without.'
+        f'The argument {value["repr"]} of {name} is not recorded: use numbers, strings, '
+        'lists and mappings of strings, or a function without arguments.'
       )
   if os.path.isabs(module_name):
     function = user_modules.attribute_of(_load_script(module_name), name)

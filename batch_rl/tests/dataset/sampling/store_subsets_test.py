@@ -14,11 +14,8 @@ from batch_rl.tests.known_runs import open_store
 @pytest.mark.parametrize('count', [1, 30, 31, 198, 199, 1 << 63])
 def test_first_and_last_transitions_are_exact(known_run, opened, count):
   every = np.flatnonzero(known_run.is_step).tolist()
-  for text, expected in (
-    (f'first_transitions({count})', every[:count]),
-    (f'last_transitions({count})', every[-count:]),
-  ):
-    draws = sampler.Sampler(opened, 4, subset=text)
+  for kind, expected in ('first', every[:count]), ('last', every[-count:]):
+    draws = sampler.Sampler(opened, 4, subset=f'{kind}_transitions({count})')
     assert draws.valid_rows().tolist() == expected
 
 

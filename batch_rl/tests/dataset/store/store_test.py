@@ -69,13 +69,10 @@ def test_frames_of_the_sample_run():
 
 def test_padding_is_not_looked_for_after_a_gap(tmp_path):
   """The first episode ends before the gap; the second began in a lost shard."""
-  run = known_runs.write_run(tmp_path, [16, 64], 20)
+  path = known_runs.write_run(tmp_path, [16, 64], 20).directory
   for suffix in (1, 2, 3):
-    ring_logs.remove_shard(run.directory, suffix)
-  for opened in (
-    stores.open_store(run.directory),
-    store.Store(run.directory, pack=False),
-  ):
+    ring_logs.remove_shard(path, suffix)
+  for opened in stores.open_store(path), store.Store(path, pack=False):
     assert opened.ends[0] == 18 and opened.starts[1] == 19
     assert opened.first_padding() == 3
 

@@ -125,13 +125,9 @@ def test_names_of_games(folder, tmp_path):
   shutil.copytree(folder, copy)
   assert open_reader(copy).game is None
   assert open_reader(copy, game='pong').game == 'Pong'
-  for where, game in (
-    (folder, 'Breakout'),
-    (folder, 'Tetris'),
-    (copy, 'Carnival'),
-  ):
+  for at, game in (folder, 'Breakout'), (folder, 'Tetris'), (copy, 'Carnival'):
     with pytest.raises(ValueError, match=game):
-      episode_import.game_of(open_reader(where, game=game), game)
+      episode_import.game_of(open_reader(at, game=game), game)
 
 
 @pytest.mark.parametrize(
