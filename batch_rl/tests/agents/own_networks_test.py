@@ -132,7 +132,7 @@ class NoModel:
       r'acting_outputs has float32 \(\); .*override it',
     ),
     (OfflineDQN, NoModel, 'NoModel'),
-    (OfflineDQN, Noisy, 'loss, or a network .* RandomStandardNormal'),
+    (OfflineDQN, Noisy, 'loss, or its network, .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),
     (RandomActing, functional, 'acts draws .* RandomStandardNormal'),
   ],

@@ -60,7 +60,7 @@ def test_names_as_users_type_them():
     ('Amidar', 'auto', ['Amidar', 'BATCH_RL_LEGACY_ROMS', "= 'current'"]),
     ('DonkeyKong', 'legacy', ['DonkeyKong', "'current'"]),
     ('Pong', 'legacy', ['pong.bin', "'batch_rl[legacy-roms]'"]),
-    ('Pong', 'legcy', ["'legcy'", "'auto', 'legacy' or 'current'"]),
+    ('Pong', 'legcy', ["'legcy' (did", 'auto, current, legacy']),
   ],
 )
 def test_mistakes_are_one_line(legacy_directory, game, rom_set, named):

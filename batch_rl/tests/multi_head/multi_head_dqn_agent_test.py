@@ -24,9 +24,9 @@ def test_arguments_by_gin_and_bad_ones(make_agent):
     )
 
   for strategy, message in (
-    ('MEAN', "'MEAN': give one of"),
-    ('AVERAGE', 'combinations=2 has no effect'),
-    ('IDENTITY', 'combinations=2 has no effect'),
+    ('MEAN', "'MEAN'; choose AVERAGE, IDENT"),
+    ('AVERAGE', '2 mixtures have no .* AVERAGE'),
+    ('IDENTITY', '2 mixtures have no .* IDENTITY'),
   ):
     with pytest.raises(ValueError, match=message):
       make(strategy)
