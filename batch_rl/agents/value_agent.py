@@ -152,8 +152,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
   def loss(self, batch: loss_agent.Batch) -> tf.Tensor:
     """Returns the head's loss against the backup's targets, plus the terms."""
     self._check_targets()
-    # A user's backup that overrides `__call__` may have left the gradient.
     targets = self.backup(self, batch)
+    # A user's backup that overrides `__call__` may have left the gradient.
     backups.check_returns(targets, f'{type(self.backup).__name__}.__call__')
     targets = targets.without_gradient()
     seed = batch.seed_for('online')

@@ -332,17 +332,12 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         'replay_capacity to use all.',
         *(capacity, rows, directory),
       )
-    missing = arguments['stack_size'] - 1 - (store.logged_padding or 0)
-    if store.logged_padding is not None and missing > 0:
+    stack_size, padding = arguments['stack_size'], store.logged_padding
+    if padding is not None and padding + 1 < stack_size:
       logging.warning(
         'The first %d steps of each episode in %s are not used, as it was logged with '
         'stack_size=%d, and the agent has %d: bind AnyAgent.stack_size.',
-        *(
-          missing,
-          directory,
-          store.logged_padding + 1,
-          arguments['stack_size'],
-        ),
+        *(stack_size - 1 - padding, directory, padding + 1, stack_size),
       )
     store.check_frames(
       arguments['observation_shape'], arguments['observation_dtype']
@@ -350,7 +345,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     packed = self._packed = store_replay.StoreReplay(
       sampler_lib.Sampler(
         store,
-        arguments['stack_size'],
+        stack_size,
         arguments['update_horizon'],
         arguments['gamma'],
         self._subset,
