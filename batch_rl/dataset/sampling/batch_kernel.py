@@ -544,9 +544,9 @@ def make_batch(
   _read_columns(ends, action, reward, discounts, columns)
   if not len(outputs):
     return DONE
-  plan = np.empty((len(rows) * length, 7), np.int64)
+  room = np.empty((len(rows) * length, 7), np.int64)
   back = length - len(discounts) - 1
-  plan = plan[: _plan(rows, length, back, frames, plan)]
+  plan = room[: _plan(rows, length, back, frames, room)]
   if calls[3]:
     copied = _copy(plan, offsets, calls[3], copying[0], copying[1], copying[2])
     if copied != DONE:

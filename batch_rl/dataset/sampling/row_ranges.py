@@ -53,7 +53,7 @@ def draw_numbers(
   """
   words = np.random.Philox(key=key, counter=_counter(number))
   threshold = (2**32 - total) % total
-  drawn = np.zeros(0, np.int64)
+  drawn: np.ndarray = np.zeros(0, np.int64)
   while (missing := count - len(drawn)) > 0:
     halves = words.random_raw(-(-missing // 2)).astype('<u8').view('<u4')
     product = halves * np.uint64(total)
