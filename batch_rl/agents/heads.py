@@ -180,7 +180,15 @@ class Scalar(Estimates):
     return Returns(outputs.q_values[:, :, None])
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
-    """Returns Huber(mean target - Q(s, a))."""
+    """Returns Huber(target - Q(s, a)).
+
+    Raises:
+      ValueError: If there are several targets a state.
+    """
+    if targets.values.shape[1] not in (None, 1):
+      raise ValueError(
+        f'Scalar has targets {targets.values.shape}; expected (n, 1), e.g. their mean.'
+      )
     values = select_actions(outputs.q_values[:, :, None], batch.action)[:, 0]
     return huber(targets.mean(), values, self.delta)
 

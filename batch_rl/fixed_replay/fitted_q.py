@@ -57,7 +57,11 @@ class DataOnly:
     del seed
     return self._observation
 
-  step = None  # It is never played.
+  def step(self, action: int) -> None:
+    """Raises an error, since there is no game."""
+    raise programs.MistakeError(
+      'A fitted Q evaluation cannot be played: evaluate the run of its policy.'
+    )
 
 
 class FittedQ:

@@ -49,9 +49,8 @@ def make_runner(
   agent = command_line.configure(
     sources, 'create_offline_agent', REGISTRY, given
   )
+  _check_count('updates', updates)
   if updates is not None:
-    if not settings.is_integer(updates) or updates < 1:
-      raise ValueError(f'updates={updates!r} is not an integer of at least 1.')
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
     command_line.bind('FixedReplayRunner.training_steps', int(updates) * period)
@@ -151,6 +150,12 @@ def train(
         call.mistakes = command_line.FAILURES
         runner.run_experiment()
   return TrainedRun(given.base_dir)
+
+
+def _check_count(name: str, value: Any) -> None:
+  """Raises a ValueError unless a value is None or an integer of at least 1."""
+  if value is not None and (not settings.is_integer(value) or value < 1):
+    raise ValueError(f'{name}={value!r} is not an integer of at least 1.')
 
 
 def _as_list(given: Any) -> list[Any]:
@@ -260,8 +265,7 @@ class TrainedRun(NamedTuple):
       module_dirs=[],
       gin_bindings=[],
     )
-    if steps is not None and steps < 1:
-      raise ValueError(f'steps={steps} is less than 1.')
+    _check_count('steps', steps)
     import tensorflow as tf
 
     with _call(), tf.Graph().as_default():

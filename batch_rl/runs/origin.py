@@ -55,8 +55,9 @@ def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
     f'{name}.{setting}': getattr(runner, f'_{setting}')
     for setting in RUNNER_SETTINGS
   }
+  lines = [f'{key} = {value!r}' for key, value in given.items()]
   # Arguments override gin's bindings.
-  bound = [
+  lines += [
     line
     for line in gin_files.config_text().split('\n')
     if line.partition(' = ')[0] not in given
@@ -64,9 +65,7 @@ def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
   settings = {
     'agent': registry.name_of(type(agent)),
     'arguments': function_records.arguments(code['create_agent']),
-    'gin_config': '\n'.join(
-      [*(f'{key} = {value!r}' for key, value in given.items()), *bound]
-    ),
+    'gin_config': '\n'.join(lines),
   }
   if hasattr(agent, '_replay_data_dir'):  # offline
     replay_dir = agent._replay_data_dir

@@ -27,10 +27,8 @@ from batch_rl.utils.user_code import user_modules
 
 # Values of `Status.state`. A cell that has changed was done with other code of the user,
 # or with other settings, and has no checkpoints to continue from.
-WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES = (
-  *('waiting', 'running', 'stopped'),
-  *('failed', 'changed', 'done'),
-)
+STATES = 'waiting', 'running', 'stopped', 'failed', 'changed', 'done'
+WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES
 # Top-level modules that lines of gin or Python import, or in which they name an agent.
 _MODULES = re.compile(
   r"""(?:^\s*(?:import|from(?=\s+[\w.]+\s+import\b))\s+"""

@@ -70,7 +70,10 @@ OPTIONAL = {
 def test_data_only_requires_what_the_data_import():
   lines = runpy.run_path(str(ROOT / 'setup.py'))['DATA']
   declared = {re.match(r'[\w-]+', line)[0] for line in lines}
-  providers = importlib.metadata.packages_distributions()
+  providers = {}
+  for found in importlib.metadata.distributions():
+    for top in {f.parts[0].removesuffix('.py') for f in found.files or ()}:
+      providers.setdefault(top, []).append(found.metadata['Name'])
   providers['google'] = ['protobuf']
   for path in (ROOT / 'batch_rl').glob('[du]*/**/*.py'):  # dataset, utils
     for node in ast.walk(ast.parse(path.read_text())):
@@ -82,10 +85,7 @@ def test_data_only_requires_what_the_data_import():
       for name in names:
         top, *own = name.split('.')[:2]
         if top == 'batch_rl':
-          assert {*own} <= {'dataset', 'utils', 'atari', 'minatar'}, (
-            path,
-            name,
-          )
+          assert {*own} <= {'dataset', 'utils', 'atari', 'minatar'}, path
         elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
           found = {d.replace('_', '-') for d in providers.get(top, ())}
           assert found & declared, f'DATA in setup.py lacks {name} of {path}'

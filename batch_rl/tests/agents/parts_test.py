@@ -340,6 +340,9 @@ def test_a_support_without_extent_is_refused(make_agent, arguments):
     assert agent._sess.run(agent._support)[0] == vmin
 
 
+NORM = tf.keras.layers.LayerNormalization
+
+
 def dense(*units):
   return [tf.keras.layers.Dense(n) for n in units]
 
@@ -369,13 +372,7 @@ class InALoop(tf.keras.Model):
   ('make', 'last', 'hidden'),
   [
     (lambda: tf.keras.Sequential([*dense(7, 3), tf.keras.layers.ReLU()]), 7, 4),
-    (
-      lambda: tf.keras.Sequential(
-        [*dense(6, 7), tf.keras.layers.LayerNormalization(), *dense(3)]
-      ),
-      7,
-      6,
-    ),
+    (lambda: tf.keras.Sequential([*dense(6, 7), NORM(), *dense(3)]), 7, 6),
     (lambda: tf.keras.Sequential(dense(3)), 4, 4),
     (Parallel, 7 + 5 + 5, 4 + 7),
     (lambda: dueling.DuelingNetwork(PLAIN, 2, 2, 'Q'), 2 * 512, 512),
@@ -401,14 +398,17 @@ class Mean(terms.CQL):
     return tf.reduce_mean(super().__call__(agent, batch))
 
 
-class Flat(backups.Max):
+class Changed(backups.Max):
+  def __init__(self, change):
+    self.change = change
+
   def next_returns(self, agent, batch):
-    return heads.Returns(super().next_returns(agent, batch).values[:, 0])
+    return self.change(super().next_returns(agent, batch).values)
 
 
-class NoReturns(backups.Max):
-  def next_returns(self, agent, batch):
-    return super().next_returns(agent, batch).values
+FLAT = Changed(lambda values: heads.Returns(values[:, 0]))
+NO_RETURNS = Changed(lambda values: values)
+SQUARE = Changed(lambda values: heads.Returns(values + tf.zeros(32)))
 
 
 class Late(cartpole.OFFLINE_CLASSES['dqn']):
@@ -434,8 +434,9 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
     ('dqn', {'terms': [Mean()]}, r'Mean.__call__ returned float32 \(\); .*32'),
     ('dqn', {'backup': backups.Policy('online')}, "'online'.*n, 5"),
-    ('dqn', {'backup': Flat()}, r'Flat.next_returns .*\(32,\); .*\(n, k\)'),
-    ('dqn', {'backup': NoReturns()}, r'next_returns .*\(32, 1\); .*Returns'),
+    ('dqn', {'backup': FLAT}, r'Changed.next_returns .*\(32,\); .*\(n, k\)'),
+    ('dqn', {'backup': NO_RETURNS}, r'next_returns .*\(32, 1\); .*Returns'),
+    ('dqn', {'backup': SQUARE}, r'Scalar has targets \(32, 32\)'),
     ('dqn', {'class_': Late}, r'Late.terms is set too late'),
     ('dqn', {'backup': Needing()}, "column 'return_to_come'"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),

@@ -129,7 +129,7 @@ class Cloning(Loss):
 
 class Logging(backups.Max):
   def __call__(self, agent, batch):
-    values = agent.online(batch.next_state).q_values
+    values = agent.online(batch.next_state).q_values[:, :1]
     values = tf.sqrt(0 * values)  # Its gradient would be NaN.
     agent.log_scalar('Target', values)
     return heads.Returns(values)

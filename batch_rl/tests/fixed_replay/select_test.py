@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
+import batch_rl
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import fitted_q, recorded_run, select, train
 from batch_rl.fixed_replay.agents import dqn_agent
@@ -123,6 +124,8 @@ def test_policies_are_ranked_by_the_command_line(
   assert not any(thread.join(9) or thread.is_alive() for thread in left)
   for run in runs:  # none of these was evaluated
     assert '"evaluation": null' in (run / 'progress.json').read_text()
+  with pytest.raises(ValueError, match='evaluate the run of its policy'):
+    batch_rl.TrainedRun(str(runs.pop())).evaluate(9)
   once = {'gin_bindings': [*FAST, 'FixedReplayRunner.num_iterations = 1']}
   given = {'out': str(tmp_path / 'out'), **once}
   line = refusal(select_here, folder, ['best'], **given)

@@ -45,6 +45,8 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   assert gin.query_parameter('run_seed.seed') == 7
   assert whole.base_dir == 'runs/dqn/CartPole/1'
   assert whole.evaluate(9, checkpoints=1)[0].length
+  with pytest.raises(ValueError, match="steps='9' is not an integer"):
+    whole.evaluate('9')
   weights = pathlib.Path(whole.base_dir, WEIGHTS).read_bytes()
   for first, second in ((command, call), (call, command)):
     first(first.__name__, 1)

@@ -18,10 +18,6 @@ def make_atari():
   return atari_lib.create_atari_environment('Pong')
 
 
-def make_cartpole():
-  return gym_lib.create_gym_environment('CartPole', 'v1')
-
-
 def without(name, **others):
   """Returns an environment that lacks an attribute."""
   names = {'action_space', 'reset', 'step', 'game_over'} - {name}
@@ -74,7 +70,7 @@ def play(environment, observation):
   ('make', 'game'),
   [
     (random_walk.RandomWalk, 'RandomWalk'),
-    (make_cartpole, 'CartPole-v1'),
+    (lambda: gym_lib.create_gym_environment('CartPole', 'v1'), 'CartPole-v1'),
     (make_atari, 'Pong'),
   ],
 )

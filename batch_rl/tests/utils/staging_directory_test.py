@@ -57,7 +57,7 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
 def test_a_failed_replacement_loses_nothing(tmp_path, monkeypatch):
   (tmp_path / 'out').mkdir()
   (tmp_path / 'out/old').touch()
-  monkeypatch.setattr(os, 'unlink', mock.Mock(side_effect=OSError('busy')))
+  monkeypatch.setattr(os, 'unlink', mock.Mock(side_effect=OSError(16, 'busy')))
   with pytest.raises(OSError, match='busy'):
     with StagingDirectory(str(tmp_path / 'out'), True) as stage:
       make(stage)

@@ -18,11 +18,6 @@ def misshape(path):
   files.save(path, array[:-1] if array.ndim else np.stack([array, array]))
 
 
-def replace_by_folder(path):
-  path.unlink()
-  path.mkdir()
-
-
 DAMAGE = {
   'a flipped bit': files.flip_a_bit,
   'more': (
@@ -31,7 +26,7 @@ DAMAGE = {
   'shape': misshape,
   'dtype': lambda path: files.save(path, files.load(path).astype(np.float64)),
   'missing': lambda path: path.unlink(),
-  'folder': replace_by_folder,
+  'folder': lambda path: (path.unlink(), path.mkdir()),
 }
 
 
