@@ -6,7 +6,8 @@ The protocol: sticky actions with probability 0.25, minimal action set, frame sk
 `create_atari_environment` calls it through `GymWithRomSets` and adds frame skip
 and 84x84 frames.
 
-gin chooses the ROMs of all environments (see `roms.find_rom`) and their seed:
+gin chooses the ROMs of all environments (see `roms.find_rom`), and their first seed.
+This package's runners seed them again in each iteration, others do not:
 
   batch_rl.atari.make_atari.rom_set = 'current'
   batch_rl.atari.make_atari.seed = 1

@@ -224,7 +224,7 @@ class LoggedRunner(runner.RecordedRunner):
       )
       progress.update()
       self._state['steps'] += 1
-      episode['return'] += reward
+      episode['return'] += float(reward)
       episode['steps'] += 1
       if self._clip_rewards:
         reward = logged_replay_buffer.ClippedReward(reward)

@@ -161,12 +161,6 @@ class FixedReplayRunner(runner.RecordedRunner):
     self.record['evaluation_environments'] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
-  def run_experiment(self) -> None:
-    """Runs the remaining iterations; see `RecordedRunner`."""
-    if not self._has_run:
-      evaluations.put_aside(self._base_dir, self._start_iteration)
-    super().run_experiment()
-
   def close(self) -> None:
     """Ends the threads of the run and frees its data."""
     if self._summary_writer is not None:

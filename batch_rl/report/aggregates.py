@@ -104,7 +104,8 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
       few = [game for game in games if len(by_game[game]) == min(counts)]
       notes.append(
         f'{method} has only {min(counts)} of up to {max(counts)} runs of '
-        f'{files.format_names(few)}; the first {min(counts)} of each count (see --games)'
+        f'{files.format_names(few)}; further runs of other games do not count (see '
+        '--games)'
       )
     normalised[method] = np.stack(
       [

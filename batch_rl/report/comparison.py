@@ -169,6 +169,7 @@ def _identity(run: RunResults) -> tuple:
     *sorted(run.config.items()),
     run.provenance.get('subset_hash') or run.provenance.get('replay_dir'),
     run.provenance.get('init_checkpoint_dir'),
+    run.provenance.get('code'),
     *run.protocol.items(),
   )
 

@@ -14,10 +14,8 @@ _ESCAPES = tabulate.LATEX_ESCAPE_RULES | {
   '\N{PLUS-MINUS SIGN}': r'$\pm$',
   '\N{MINUS SIGN}': '$-$',
 }
-_SMALL_ROWS, _ROWS = (
-  30,
-  60,
-)  # In a table; smaller letters from `_SMALL_ROWS` on.
+# In a table; letters are smaller from the first number on.
+_SMALL_ROWS, _ROWS = 30, 60
 _WIDTH = 130  # Letters in a line of 5.5 inches, if small.
 # Shrinks what is wider than the line, and nothing else.
 _FIT = r'\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%'

@@ -34,7 +34,7 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
       'has a score.',
     )
   is_dqn = summary.normaliser.startswith('dqn')
-  swapped = ', or the reverse where that is the worse one' if is_dqn else ''
+  swapped = '; where it is worse than random, the reverse' if is_dqn else ''
   details = (
     'Scores are interquartile means of final scores; the random agent has 0, the '
     f'{normalisation.reference_name(summary.normaliser)} '

@@ -27,6 +27,7 @@ def notes_on(rows: Rows) -> list[str]:
     *_differences(rows),
     *_departures_from_reference([run for _, run in rows]),
     *_uncertain_runs([run for _, run in rows]),
+    *_versions_of_code(rows),
     *_small_samples(rows),
     *[_TRAINING_RETURNS] * is_on_atari,
   ]
@@ -35,7 +36,8 @@ def notes_on(rows: Rows) -> list[str]:
 def _differences(rows: Rows) -> list[str]:
   """Returns notes on different protocols of methods in a game."""
   protocols = pd.DataFrame(
-    {**run.protocol, 'iterations': str(run.done)} for _, run in rows
+    {**run.protocol, 'rom': rom_name(run), 'iterations': str(run.done)}
+    for _, run in rows
   )
   notes = []
   for name, column in protocols.items():
@@ -43,7 +45,7 @@ def _differences(rows: Rows) -> list[str]:
     differing = values[values.map(len) > 1]
     if len(differing):
       notes.append(
-        f'Methods differ in {name} ({", ".join(sorted(differing.iloc[0]))}) in '
+        f'Methods differ in {name} ({", ".join(sorted(set().union(*differing)))}) in '
         f'{files.format_names(list(differing.index))}: compare them with care.'
       )
   return notes
@@ -102,6 +104,20 @@ def _uncertain_runs(runs: list[RunResults]) -> list[str]:
       'that they are of the same dataset.'
     )
   return notes
+
+
+def _versions_of_code(rows: Rows) -> list[str]:
+  """Returns a note on methods whose runs have different versions of the user's code."""
+  versions: dict[tuple[str, str], set[str]] = {}
+  for method, run in rows:
+    for version in filter(None, run.provenance['code'].split(', ')):
+      module, digits = version.split()
+      versions.setdefault((method, module), set()).add(digits)
+  return [
+    f'Runs of {method} have different versions of {module}: see code in runs.csv.'
+    for (method, module), found in versions.items()
+    if len(found) > 1
+  ]
 
 
 def _small_samples(rows: Rows) -> list[str]:

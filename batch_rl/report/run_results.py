@@ -184,9 +184,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   if not files.names_in(directory):
     raise ValueError('there is no such directory, or nothing is in it')
   record = _without_nulls(run_record.read(directory))
-  data, environment, versions = (
+  data, environment, versions, code = (
     _without_nulls(record.get(name))
-    for name in ('data', 'environment', 'versions')
+    for name in ('data', 'environment', 'versions', 'code')
   )
   bindings = run_record.bindings(record.get('gin_config') or '')
   named = {
@@ -220,6 +220,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       'init_checkpoint_dir': _initial_weights(record),
       'changes': len(record.get('changes') or ()),
       'iteration': _length(record, bindings),
+      'code': ', '.join(map(' '.join, sorted(code.items()))),
       'versions': ', '.join(map(' '.join, versions.items())),
     },
     diagnostics=diagnostics,

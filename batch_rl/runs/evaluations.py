@@ -140,11 +140,12 @@ def put_aside(base_dir: str, first: int) -> None:
     base_dir: Directory of the run.
     first: Next iteration of the run.
   """
-  for name in files.names_in(os.path.join(base_dir, DIRECTORY)):
-    match = re.fullmatch(r'((?:evaluate-)?(\d+))\.json', name)
-    if match and int(match[2]) >= first:
-      path = _path(base_dir, match[1])
-      files.rename(path, f'{path}.before')
+  for folder in (DIRECTORY, 'logs'):  # the latter are Dopamine's
+    for name in files.names_in(os.path.join(base_dir, folder)):
+      match = re.fullmatch(r'(?:evaluate-|log_)?(\d+)(?:\.json)?', name)
+      if match and int(match[1]) >= first:
+        path = os.path.join(base_dir, folder, name)
+        files.rename(path, f'{path}.before')
 
 
 def _path(base_dir: str, name: int | str) -> str:

@@ -17,7 +17,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
@@ -83,8 +83,7 @@ def apply(
   """
   sources = list(sources)
   try:
-    for source in sources:
-      _import_agents(source)
+    _import_agents(sources)
     applied = [b for source in sources for b in _apply(source)]
   except ModuleNotFoundError as error:
     if user_modules.is_raised_by_user(error):
@@ -141,11 +140,18 @@ def _read_text(
   return statements
 
 
-def _import_agents(source: Source) -> None:
-  for statement in source:
+def flatten(statements: Iterable[Any]) -> Iterator[Any]:
+  """Yields the statements of sources and of the files that they include."""
+  for statement in statements:
     if isinstance(statement, list):
-      _import_agents(statement)
-    elif isinstance(statement, config_parser.BindingStatement):
+      yield from flatten(statement)
+    else:
+      yield statement
+
+
+def _import_agents(sources: Iterable[Source]) -> None:
+  for statement in flatten(sources):
+    if isinstance(statement, config_parser.BindingStatement):
       _, selector, parameter, value, _ = statement
       if (
         parameter == 'agent_name'

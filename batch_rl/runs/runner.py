@@ -16,6 +16,7 @@ from batch_rl.agents import restored_weights
 from batch_rl.runs import (
   checkpoints,
   environments,
+  evaluations,
   interruption,
   origin,
   progress,
@@ -245,6 +246,7 @@ class RecordedRunner(run_experiment.Runner):
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
     self._has_run = True
+    evaluations.put_aside(self._base_dir, self._start_iteration)
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.info(

@@ -289,13 +289,11 @@ def _wait_for_lock(path, stop):
 
 
 def _is_locked(cell):
-  try:
-    lock = locks.try_lock(_lock_path(cell))
-  except OSError:
-    return True
-  if lock is not None:
-    lock.close()
-  return lock is None
+  with contextlib.suppress(OSError):
+    if lock := locks.try_lock(_lock_path(cell)):
+      lock.close()
+      return False
+  return True
 
 
 def _execute(cell, cpus, gpus, stop) -> int:

@@ -259,8 +259,8 @@ def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
   if len(counts) < len(cells):
     [(duplicate, _)] = counts.most_common(1)
     raise ValueError(
-      f'Two cells have the directory {os.path.relpath(duplicate, base_dir)}: rename or '
-      'remove an agent or value.'
+      f'Two cells have the directory {os.path.relpath(duplicate, base_dir)}: remove '
+      'the game, agent or value that is given twice, or rename it.'
     )
   return cells
 

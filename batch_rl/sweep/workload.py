@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gin import config_parser
@@ -128,14 +128,6 @@ def _bound(paths: tuple[str, ...], bindings: tuple[str, ...]) -> dict[str, Any]:
   """Returns the last value of each parameter, and of each macro as '%name'."""
   return {
     statement.arg_name or f'%{statement.selector}': statement.value
-    for statement in _flat(gin_files.read(paths, bindings))
+    for statement in gin_files.flatten(gin_files.read(paths, bindings))
     if isinstance(statement, config_parser.BindingStatement)
   }
-
-
-def _flat(statements: Iterable[Any]) -> Iterator[Any]:
-  for statement in statements:
-    if isinstance(statement, list):
-      yield from _flat(statement)
-    else:
-      yield statement

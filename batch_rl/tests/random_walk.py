@@ -13,7 +13,7 @@ class RandomWalk:
   """Episodes of 6 to 12 agent steps; a life is lost three steps before the end.
 
   Observations are float64 (2, 3): the number of steps left, and normal random
-  numbers. Action a pays a - 0.5.
+  numbers. Action a pays a - 0.5, a NumPy scalar.
   """
 
   def __init__(self, num_actions=3):
@@ -34,7 +34,7 @@ class RandomWalk:
     terminal = self._left in (0, 3)
     # As with Atari, the observation at the end has no meaning.
     observation = None if self.game_over else self._observe()
-    return observation, action - 0.5, terminal, {}
+    return observation, np.float32(action - 0.5), terminal, {}
 
   def _observe(self):
     observation = self._random.normal(size=SHAPE)

@@ -241,7 +241,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
   if summary['truncated']:
     lines.append(
       f'note: {summary["truncated"]:,} episodes are truncated: they have no '
-      'terminal, and their last row is an observation only.'
+      'terminal, and no observation after their last row.'
     )
   lines += [f'note: {doubt}.' for doubt in summary.get('doubts', [])]
   if 'dataset_id' in summary:

@@ -43,7 +43,7 @@ class ShardRun(fetched_run.FetchedRun):
     'users since 2025. Alternatives: RL Unplugged, the same runs of 46 games (`fetch '
     'gs://rl_unplugged --layout=unplugged`), local copies, in any layout (`python -m '
     'batch_rl.dataset import`), the RLDS copy, rlu_atari_checkpoints_ordered '
-    '(`import`, too), and your own data (`python -um batch_rl.baselines.train`).'
+    '(`import` reads it), and your own data (`python -um batch_rl.baselines.train`).'
   )
 
   def __init__(self, source: str, game: str, number: int, directory: str):

@@ -110,12 +110,10 @@ def _spaces(reader: episodes.Reader) -> dict[str, Any]:
   import gymnasium
 
   shape, dtype = reader.frame_shape, reader.frame_dtype
-  low: Any = -np.inf
-  high: Any = np.inf
+  limits: dict[str, Any] = {'b': (0, 1), 'f': (-np.inf, np.inf)}
+  low, high = limits.get(dtype.kind, (None, None))
   if dtype.kind in 'iu':
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-  elif dtype.kind == 'b':
-    low, high = 0, 1
   return {
     'observation_space': gymnasium.spaces.Box(low, high, shape, dtype.type),
     'action_space': gymnasium.spaces.Discrete(reader.num_actions),

@@ -120,23 +120,17 @@ def _example(
   frames = list(pool.map(png_frames.encode_png, episode.observation))
   blank = np.zeros(png_frames.FRAME_SHAPE, np.uint8)
   frames += [png_frames.encode_png(blank)] * extra
-  n = len(frames)
-  flags = {
-    key: np.zeros(n, bool) for key in ('is_first', 'is_last', 'is_terminal')
-  }
-  flags['is_first'][0] = episode.begins_at_reset
-  flags['is_last'][-1] = True
-  flags['is_terminal'][-1] = episode.ended
-  discount = np.ones(n, np.float32)
-  if episode.ended:
-    discount[-2:] = 0
+  step = np.arange(len(frames))
+  is_last = step == step[-1]
   return {
     'steps': {
       'observation': frames,
       'action': np.pad(episode.action, (0, extra)).astype(np.int64),
       'reward': np.pad(episode.reward, (0, extra)),
-      'discount': discount,
-      **flags,
+      'discount': (step < len(step) - 2 * extra).astype(np.float32),
+      'is_first': (step == 0) & episode.begins_at_reset,
+      'is_last': is_last,
+      'is_terminal': is_last & episode.ended,
     },
     'checkpoint_id': episode.shard,
     'episode_id': episode.number,

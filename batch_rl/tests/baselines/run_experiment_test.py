@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import gin
 import numpy as np
@@ -56,6 +57,11 @@ def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path):
   gin.bind_parameter('run_seed.seed', 1)
   make_runner(tmp_path, num_iterations=2, log_every_n=5).run_experiment()
   assert {*os.listdir(tmp_path / 'run/logs')} == {'log_0', 'log_1'}
+  for folder in 'run/checkpoints', 'replay_logs':  # It starts again.
+    shutil.rmtree(tmp_path / folder)
+  make_runner(tmp_path, num_iterations=1).run_experiment()
+  names = 'log_0', 'log_0.before', 'log_1.before'
+  assert {*os.listdir(tmp_path / 'run/logs')} == {*names}
   gin.clear_config()
   with pytest.raises(ValueError, match='- seed = 1'):
     make_runner(tmp_path, num_iterations=3)

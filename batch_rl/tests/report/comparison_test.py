@@ -118,20 +118,19 @@ def test_the_first_iterations_can_be_compared(compare):
 
 
 def test_a_repeated_run_counts_once(compare, tmp_path):
-  """The longest finished one does, and runs from other weights are not the same."""
+  """The longest finished one does; runs from other weights or code are others."""
   weights = [{'init_checkpoint_dir': f'/runs/{name}'} for name in 'ab']
   compared = compare(
     ([1.0, 2.0], {}),
     ([1.0], {'root': '/moved'}),
     ([1.0, 2.0, 3.0], {'planned': 5}),  # A copy that goes on.
     *[([1.0, 2.0], {'seed': 5, **options}) for options in weights],
+    *[([1.0, 2.0], {'seed': 6, 'code': {'own': digits}}) for digits in 'ab'],
     *[([1.0, 2.0], {'seed': None, 'data': 2})] * 2,  # unseeded
   )
-  assert [run.done for _, run in compared.runs] == [2] * 5
-  assert sorted(counts(compared.runs).values()) == [2, 3]
-  assert ['duplicate of' in reason for _, reason in compared.excluded] == [
-    True
-  ] * 2
+  assert [run.done for _, run in compared.runs] == [2] * 7
+  assert sorted(counts(compared.runs).values()) == [2, 5]
+  assert [r[:12] for _, r in compared.excluded] == ['duplicate of'] * 2
   copies = [run_results.read_run(str(tmp_path / f'run{i}')) for i in (0, 2)]
   assert [run.done for _, run in comparison.compare(copies, 3).runs] == [3]
 
@@ -184,7 +183,7 @@ def test_aggregates_are_over_the_games_that_all_methods_share(compare):
   assert found.metrics['DQN (Adam)'].value[-1] == 0  # Games above the DQN.
   notes = ' '.join(found.notes)
   assert 'DQN (Adam) lacks 1 of 3 games' in notes and 'Alien' in notes
-  assert 'has only 1 of up to 2 runs of Breakout; the first 1 of' in notes
+  assert 'has only 1 of up to 2 runs of Breakout; further runs of' in notes
   assert 'without a dqn_final score: CartPole' in notes
 
 

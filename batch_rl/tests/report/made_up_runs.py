@@ -34,6 +34,7 @@ def write(
   init_checkpoint_dir=None,
   epsilon_eval=0.001,
   changes=(),
+  code=None,
   diagnostics=None,
   **bindings,
 ) -> pathlib.Path:
@@ -49,6 +50,7 @@ def write(
     subset_hash: Hash of the data; None for one derived from game, run and subset.
     shards: Number of shards; None for a run that does not record them.
     root: Directory of the dataset.
+    code: Versions of the user's modules, `{module: digits}`.
     diagnostics: Values of each iteration, `{name: values}`.
     **bindings: Further parameters of the agent or the runner.
   """
@@ -74,6 +76,8 @@ def write(
     'seed': seed,
     'epsilon_eval': epsilon_eval,
     'changes': list(changes),
+    'code': code,
+    'init_checkpoint_dir': init_checkpoint_dir,
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
     'environment': environment,
   }
@@ -83,8 +87,6 @@ def write(
     record['data'] = {'subset': subset, 'subset_hash': subset_hash}
     if shards is not None:
       record['data']['shards'] = list(range(shards))
-  if init_checkpoint_dir is not None:
-    record['init_checkpoint_dir'] = init_checkpoint_dir
   os.makedirs(base_dir)
   files.write_json(os.path.join(base_dir, 'run.json'), record)
   for iteration, mean in enumerate(returns):

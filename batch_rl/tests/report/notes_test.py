@@ -16,13 +16,10 @@ from batch_rl.report import notes
     ({'max_steps_per_episode': 100}, {}, 'frame cap 400; .* with 108000'),
     ({'rom_md5': roms.md5s('Amidar')['current']}, {}, 'another ROM .*Amidar'),
     ({}, {'root': '/other'}, '/data, /other; make sure'),
-    (
-      {},
-      {'data': 2, 'subset_hash': 'b'},
-      'different data of one name: Amidar/2',
-    ),
+    ({}, {'data': 2, 'subset_hash': 'b'}, 'data of one name: Amidar/2'),
     ({'data': 2}, {}, 'all runs of Amidar trained on the same log'),
     ({}, {'game': 'Alien'}, r'fewer than three runs \(1\)'),
+    ({'code': {'own': 'a'}}, {'code': {'own': 'b'}}, 'DQN .* versions of own'),
     ({}, {'changes': [['+ gamma = 0.5']]}, 'changed during .*run2'),
   ],
 )
@@ -63,10 +60,12 @@ def test_differences_in_a_game(compare):
   compared = compare(
     ([1.0], {'game': 'Alien'}),
     ([1.0, 2.0], {'agent': 'c51', 'game': 'Alien', 'epsilon_eval': 0.1}),
-    ([1.0], {'agent': 'c51', 'game': 'Pong'}),
+    ([1.0], {'agent': 'c51', 'game': 'Amidar', 'epsilon_eval': 0.2}),
+    ([1.0], {'game': 'Amidar', 'rom_md5': roms.md5s('Amidar')['current']}),
   )
   text = ' '.join(notes.notes_on(compared.runs))
-  assert 'Methods differ in epsilon (0.001, 0.1) in Alien' in text
+  assert 'Methods differ in epsilon (0.001, 0.1, 0.2) in Alien, Amidar' in text
+  assert "Methods differ in rom (ale-py's, the dataset's) in Amidar" in text
   assert 'Methods differ in iterations (1, 2) in Alien' in text
   assert not notes.notes_on([])
 
