@@ -111,7 +111,7 @@ def _versions_of_code(rows: Rows) -> list[str]:
   versions: dict[tuple[str, str], set[str]] = {}
   for method, run in rows:
     for version in filter(None, run.provenance['code'].split(', ')):
-      module, digits = version.split()
+      module, digits = version.rsplit(maxsplit=1)
       versions.setdefault((method, module), set()).add(digits)
   return [
     f'Runs of {method} have different versions of {module}: see code in runs.csv.'
