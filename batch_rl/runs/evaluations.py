@@ -15,6 +15,7 @@ import numpy as np
 from batch_rl.utils import files, json_schema
 
 DIRECTORY = 'evaluations'
+LOGS = 'logs'  # Dopamine's, of online runs
 # The entries that this package reads. A mean may be NaN; readers check it.
 _SCHEMA = {
   'mean_return': numbers.Real,
@@ -140,7 +141,7 @@ def put_aside(base_dir: str, first: int) -> None:
     base_dir: Directory of the run.
     first: Next iteration of the run.
   """
-  for folder in (DIRECTORY, 'logs'):  # the latter are Dopamine's
+  for folder in (DIRECTORY, LOGS):
     for name in files.names_in(os.path.join(base_dir, folder)):
       match = re.fullmatch(r'(?:evaluate-|log_)?(\d+)(?:\.json)?', name)
       if match and int(match[1]) >= first:

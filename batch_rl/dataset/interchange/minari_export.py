@@ -110,12 +110,11 @@ def _spaces(reader: episodes.Reader) -> dict[str, Any]:
   import gymnasium
 
   shape, dtype = reader.frame_shape, reader.frame_dtype
-  limits: dict[str, Any] = {'b': (0, 1), 'f': (-np.inf, np.inf)}
-  low, high = limits.get(dtype.kind, (None, None))
+  limits: Any = (0, 1) if dtype.kind == 'b' else (-np.inf, np.inf)
   if dtype.kind in 'iu':
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    limits = np.iinfo(dtype).min, np.iinfo(dtype).max
   return {
-    'observation_space': gymnasium.spaces.Box(low, high, shape, dtype.type),
+    'observation_space': gymnasium.spaces.Box(*limits, shape, dtype.type),
     'action_space': gymnasium.spaces.Discrete(reader.num_actions),
   }
 
