@@ -21,6 +21,7 @@ from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
 from batch_rl.utils.user_code import function_records
 
+_LOGS = evaluations_lib.LOGS
 _value = run_record.value_of
 _ITERATIONS, _TRAINING_STEPS = 200, 250_000  # Defaults of Dopamine's runner.
 
@@ -134,11 +135,7 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
       subdirectories.sort()
       if run_record.FILE_NAME in names or _log_numbers(path):
         runs.setdefault(real, path if remote else os.path.normpath(path))
-        inside = {
-          'checkpoints',
-          evaluations_lib.LOGS,
-          evaluations_lib.DIRECTORY,
-        }
+        inside = {'checkpoints', _LOGS, evaluations_lib.DIRECTORY}
         subdirectories[:] = [s for s in subdirectories if s not in inside]
   return list(runs.values()), unread
 
@@ -315,7 +312,7 @@ def _evaluations(directory: str) -> dict[int, _Evaluation]:
     return evaluations
   if not (numbers := _log_numbers(directory)):
     return {}
-  path = os.path.join(directory, evaluations_lib.LOGS, f'log_{max(numbers)}')
+  path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
   logged = safe_pickle.loads(files.read_bytes(path))
   for name, statistics in logged.items():
     match = re.fullmatch(r'iteration_(\d+)', str(name))
@@ -329,7 +326,7 @@ def _evaluations(directory: str) -> dict[int, _Evaluation]:
 def _log_numbers(directory: str) -> list[int]:
   """Returns the numbers of Dopamine's logs; none if their folder is unreadable."""
   with contextlib.suppress(OSError):
-    names = files.names_in(os.path.join(directory, evaluations_lib.LOGS))
+    names = files.names_in(os.path.join(directory, _LOGS))
     return [int(m[1]) for n in names if (m := re.fullmatch(r'log_(\d+)', n))]
   return []
 

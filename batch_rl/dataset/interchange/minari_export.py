@@ -110,11 +110,11 @@ def _spaces(reader: episodes.Reader) -> dict[str, Any]:
   import gymnasium
 
   shape, dtype = reader.frame_shape, reader.frame_dtype
-  limits: Any = (0, 1) if dtype.kind == 'b' else (-np.inf, np.inf)
+  low, high = (0, 1) if dtype.kind == 'b' else (-np.inf, np.inf)
   if dtype.kind in 'iu':
-    limits = np.iinfo(dtype).min, np.iinfo(dtype).max
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
   return {
-    'observation_space': gymnasium.spaces.Box(*limits, shape, dtype.type),
+    'observation_space': gymnasium.spaces.Box(low, high, shape, dtype.type),
     'action_space': gymnasium.spaces.Discrete(reader.num_actions),
   }
 
