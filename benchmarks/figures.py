@@ -30,7 +30,7 @@ FOLDER = ROOT / 'benchmarks' / 'measured'
 CSV = FOLDER / 'figures.csv'
 HEAD = ('figure', 'commits since', 'date', 'commit', 'program', 'machine')
 # Programs that pages name without a figure.
-WITHOUT_FIGURES = {'frames_on_device', 'gpu'}
+WITHOUT_FIGURES = {'frames_on_device'}
 
 
 def read() -> dict[str, dict[str, str]]:

@@ -2,7 +2,7 @@
 
   python -um benchmarks.gpu
 
-Measures in ten minutes (`--minutes`): each agent beside the same graph with a constant
+Measures in twenty minutes (`--minutes`): each agent beside the same graph with a constant
 batch; batches of several sizes; settings of TensorFlow and the package; several cells of
 a sweep on one GPU. Each measurement has processes of its own, and an equal part of the
 time, which includes their start. If one fails, its row has the reason, and the others
@@ -346,7 +346,7 @@ def main() -> None:
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    '--minutes', type=float, default=10.0, help='time for all measurements'
+    '--minutes', type=float, default=20.0, help='time for all measurements'
   )
   parser.add_argument(
     '--only', nargs='+', default=[], help='first words of the rows to measure'

@@ -18,6 +18,7 @@ if 'PYTEST_XDIST_WORKER' in os.environ:
   os.environ.setdefault('TF_NUM_INTEROP_THREADS', '2')  # They load batches.
 # Threads of OpenBLAS spin while they wait. NumPy is not imported yet.
 os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
+os.environ.setdefault('CUDA_VISIBLE_DEVICES', '-1')  # A CPU's bits are tested.
 
 # Imports and graphs make many objects that stay: to look for garbage among them as
 # often as by default takes 3% of the time.
