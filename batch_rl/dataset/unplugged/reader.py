@@ -90,7 +90,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
           f'{self.game or "this folder"} has {count}.'
         )
     super().__init__({name.number: found[name] for name in sorted(found)})
-    self._first_episodes: dict[tuple[int, int, bytes], str] = {}
     self.run = str(first.run)
     self.name = f'{file_names.FOLDER}/{self.game or "?"}/run_{self.run}'
     lacking = sorted(set(range(count)) - self._paths.keys())
@@ -109,9 +108,7 @@ class UnpluggedReader(episode_import.EpisodeReader):
         raise ValueError(
           f'Invalid dataset: {name} repeats episode_idx {index}; fetch it again.'
         )
-      if not numbers:
-        self._check_is_new(part.name, values)
-      elif index < previous:
+      if numbers and index < previous:
         doubts.append('episodes whose episode_idx is less than the one before')
       numbers.add(index)
       previous = index
@@ -127,16 +124,6 @@ class UnpluggedReader(episode_import.EpisodeReader):
         position,
         (int(values['checkpoint_idx'][0]), index),
         doubts,
-      )
-
-  def _check_is_new(self, name, first):
-    """Refuses a file that is a copy of another, by its first episode."""
-    numbers = (int(first[key][0]) for key in ('checkpoint_idx', 'episode_idx'))
-    key = *numbers, first['actions'].tobytes()
-    other = self._first_episodes.setdefault(key, name)
-    if other != name:
-      raise ValueError(
-        f'Invalid dataset: {name} has the same episodes as {other}; fetch both again.'
       )
 
 
