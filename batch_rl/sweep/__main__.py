@@ -70,6 +70,12 @@ def _parser():
 
 def _sweep(options):
   given = {n: v for n, v in vars(options).items() if n in plan.SETTINGS}
+  for flag in ('games', 'agents', 'gin_bindings'):
+    *_, last = given.get(flag) or ['']
+    if options.file is None and last.endswith(('.yaml', '.yml')):
+      raise ValueError(
+        f'--{flag} has {last} as a value: give the file before the flags.'
+      )
   if options.address == '':
     raise ValueError('--address is empty: give the address of a Ray cluster.')
   address = {'address': options.address} if options.address else {}

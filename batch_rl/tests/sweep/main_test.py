@@ -188,3 +188,8 @@ def test_a_mistake_is_reported_in_one_line(directory, capsys, flags, message):
   assert sweep_main.main(['sweep.yaml', *flags]) == 2
   errors = capsys.readouterr().err
   assert message in errors and errors.count('\n') == 1
+
+
+def test_a_file_after_a_list_is_not_one_of_its_values(capsys):
+  assert sweep_main.main(['--games', 'Pong', 'sweep.yaml']) == 2
+  assert 'give the file before the flags' in capsys.readouterr().err
