@@ -37,6 +37,7 @@ from typing import Any
 import tqdm
 
 from batch_rl.agents import registry
+from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
 from batch_rl.utils import machine
 
@@ -355,6 +356,10 @@ def main() -> None:
     'shards', nargs='?', default=DATA_DIR, help='default: %(default)s'
   )
   options = parser.parse_args()
+  try:
+    shard_files.list_suffixes(options.shards)
+  except ValueError as error:
+    parser.error(str(error))
   about = describe()
   wanted = [
     one
