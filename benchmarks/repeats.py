@@ -18,6 +18,7 @@ import tqdm
 
 from batch_rl.tests import results
 from benchmarks import logs, measuring
+from benchmarks.fuzz import outcomes
 
 
 def command(
@@ -43,12 +44,6 @@ def command(
     '--seed=1',
     *(f'--gin_bindings={binding}' for binding in bindings),
   ]
-
-
-def different(first: dict, second: dict) -> list[str]:
-  """Returns the names of results that two runs do not share."""
-  names = first.keys() | second.keys()
-  return sorted(n for n in names if first.get(n) != second.get(n))
 
 
 def main() -> int:
@@ -88,7 +83,7 @@ def main() -> int:
         [f'{base}-{i}' for i in range(2)],
         [deterministic] * 2,
       )
-      found = different(first, second)
+      found = outcomes.differences(first, second)
       failed |= bool(found) and deterministic
       rows.append([agent, *map(str, (deterministic, len(first), len(found)))])
   print(f'Runs of {options.updates} updates:\n')
