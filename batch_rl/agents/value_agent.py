@@ -77,9 +77,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    needs = [self.needs, self.backup.needs, *(t.needs for t in self.terms)]
-    lists = [[names] if isinstance(names, str) else names for names in needs]
-    self.needs = tuple(dict.fromkeys(name for names in lists for name in names))
+    read = [self.backup.needs, *(term.needs for term in self.terms)]
+    self.needs = (*tf.nest.flatten(self.needs), *tf.nest.flatten(read))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 

@@ -35,6 +35,8 @@ class OwnTraining(cartpole.OFFLINE_CLASSES['dqn']):
 class WithValue(Offline):
   """Learns by a loss of its own, in which the online network has no part."""
 
+  needs = 'timestep'  # a name alone
+
   def build_networks(self):
     def create(name):
       return tf.keras.Sequential(
