@@ -37,6 +37,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
     raise ValueError(
       '--episode chooses an episode for --video; add --video FILE.'
     )
+  if plot and plot == video:
+    raise ValueError(f'--plot and --video are one file, {plot}: give two.')
   if plot:
     plots.check_output(plot)
   if video:

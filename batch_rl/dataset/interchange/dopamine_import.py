@@ -38,7 +38,7 @@ def import_store(
     directory, replace=True, suffix='.import'
   ) as work:
     # The store takes its game from the end of this path.
-    logs = work.join(*parts[-2:], shard_files.REPLAY_LOGS)
+    logs = work.join(*['unknown', *parts][-2:], shard_files.REPLAY_LOGS)
     # Runs of other folders may have the same game and number.
     existing, source = manifests.read(directory), shards.input_dir
     earlier = manifests.look_up(existing, 'origin', 'source', kind=str)

@@ -33,6 +33,7 @@ STANDARD = (
   *('state', 'action', 'reward', 'next_state', 'next_action'),
   *('next_reward', 'terminal', 'indices'),
 )
+_OURS: set[str] = set()  # names that no other column can have
 
 
 class Rows:
@@ -104,9 +105,17 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
   Returns:
     A decorator. The function gets `Rows`: those of n transitions, `rows`, in the run
     `store`. It returns a value for each, (n,).
+
+  Raises:
+    ValueError: By the decorator, if the package has a column of the name. Compiled code
+      makes some of them.
   """
 
   def register(function):
+    if function.__name__ in _OURS:
+      raise ValueError(
+        f'{function.__name__} is a column of the package: give yours another name.'
+      )
     COLUMNS[function.__name__] = Column(function, dtype)
     return function
 
@@ -212,3 +221,6 @@ def weight(at: Rows) -> np.ndarray:
   chosen = at.sampler.trajectories
   returns = chosen.returns[at.trajectory]
   return row_ranges.return_weights(returns, chosen.returns[chosen.selected])
+
+
+_OURS.update(STANDARD, COLUMNS)

@@ -113,7 +113,7 @@ class Reader:
       store.wait()  # Then all damage is known.
     self._store = store
     chosen = all_trajectories = subsets.trajectories(store)
-    if subset:
+    if subset is not None:
       chosen = subsets.select(chosen, subset)
       selected = chosen.selected
       if (

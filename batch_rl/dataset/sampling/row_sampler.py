@@ -82,7 +82,7 @@ class RowSampler:
     self.subset = subset
     self.trajectories = subsets.trajectories(store)
     self.trajectory_stops = self.trajectories.stop
-    if subset:
+    if subset is not None:
       self.trajectories = subsets.select(self.trajectories, subset)
     self._rules = rules | {'weighting': weighting, 'temperature': temperature}
     self._compiled = compiled
@@ -154,9 +154,17 @@ class RowSampler:
   # --- numbers and draws -------------------------------------------------------
 
   def identity(self) -> dict[str, int]:
-    """Returns the number of rows that can be drawn, and a hash of the seed."""
-    seed_hash = zlib.crc32(self._key.tobytes())
-    return {'rows': self._ranges.total, 'seed_hash': seed_hash}
+    """Returns the number of rows that can be drawn, and hashes of data and seed."""
+    key = zlib.crc32(self._key.tobytes())
+    data = self._data_hash
+    return {'rows': self._ranges.total, 'data_hash': data, 'seed_hash': key}
+
+  @functools.cached_property
+  def _data_hash(self) -> int:
+    """Hash of the data and of all arguments but the seed."""
+    numbers = self._compiled.length, float(self.gamma), *self._rules.values()
+    text = ' '.join(map(str, (self.subset_hash(), *numbers)))
+    return zlib.crc32(text.encode())
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""

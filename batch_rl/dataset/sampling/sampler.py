@@ -48,8 +48,6 @@ class Sampler(row_sampler.RowSampler):
       empty.
   """
 
-  _rows_name = 'valid transition'
-
   def __init__(
     self,
     store: store_lib.Store,
@@ -65,6 +63,7 @@ class Sampler(row_sampler.RowSampler):
       stack_size=stack_size, update_horizon=update_horizon
     )
     self.update_horizon = update_horizon
+    self._rows_name = f'valid transition (update_horizon={update_horizon})'
     self.discounts = np.array(
       [gamma**j for j in range(update_horizon)], np.float32
     )
@@ -157,8 +156,8 @@ class Sampler(row_sampler.RowSampler):
     Raises:
       ValueError: If a row cannot be drawn; see `valid_rows`.
     """
-    rows = np.array(rows, np.int64)
-    outside = rows[~self.is_valid(rows)]
+    wanted, rows = np.asarray(rows), np.array(rows, np.int64)
+    outside = wanted[(wanted != rows) | ~self.is_valid(rows)]
     if len(outside):
       raise ValueError(
         f'Row {outside[0]} has no valid transition; see valid_rows().'

@@ -224,15 +224,18 @@ def _kept_rows(
   digest: Any,
   progress: Callable[[int], None],
 ) -> Iterator[tuple[int, np.ndarray]]:
-  """Yields `(position, rows)` without stale rows, each from a block's start."""
+  """Yields `(position, rows)` without stale rows, each from a block's start.
+
+  Rows have the dtype of the file, whose byte order `np.concatenate` would change.
+  """
   prefix, capacity = columns.prefix, columns.capacity
   at, rest = 0, None
   for start, chunk in shard_reader.iterate_rows(path, digest=digest):
     rows = chunk[: max(0, prefix - start)]
     if columns.rows > prefix and start + len(chunk) == capacity:
-      rows = np.concatenate([rows, chunk[-1:]])
+      rows = np.concatenate([rows, chunk[-1:]], dtype=chunk.dtype)
     if rest is not None:
-      rows = np.concatenate([rest, rows])
+      rows = np.concatenate([rest, rows], dtype=chunk.dtype)
     whole = len(rows) - len(rows) % packed_shard.BLOCK_ROWS
     if whole:
       yield at, rows[:whole]

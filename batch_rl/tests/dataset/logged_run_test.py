@@ -34,7 +34,6 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
       batch = run.transitions(2, seed=1).batch(0, 8)
       expected = expected or batch
       known_runs.assert_same(batch, expected)
-
   cache = tmp_path / 'no cache'
   run = dataset.open(run_dir, shards=np.array([1]), cache_dir=tmp_path)
   assert run.store.suffixes == [1]

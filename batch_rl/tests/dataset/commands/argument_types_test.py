@@ -109,6 +109,7 @@ MISTAKES = {
   f'inspect {RUN} --video a.avi': '.gif or .mp4',
   f'inspect {RUN} --video missing/a.gif': 'missing',
   f'inspect {RUN} --plot a.doc': '.png',
+  f'inspect {RUN} --plot a.gif --video a.gif': 'a.gif: give two',
   f'inspect {RUN} --plot folder.png': 'folder.png',
   'inspect \x1b[31m': r'\x1b[31m',
   f'{FETCH_ALL} --shards=1-10001': '--shards=',

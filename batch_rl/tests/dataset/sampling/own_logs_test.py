@@ -55,5 +55,5 @@ def test_states_have_as_many_frames_as_those_of_the_log(tmp_path):
   run = dataset.open(tmp_path)
   assert run.transitions().num_transitions == 1 + 0 + 3
   assert run.sequences(2, seed=1).batch(0, 3).state.shape == (3, 2, 1, 4)
-  with pytest.raises(ValueError, match='No valid transition .*stack_size=4'):
+  with pytest.raises(ValueError, match='No valid .*_horizon=1.*stack_size=4'):
     run.transitions(4).batch(0, 1)

@@ -155,8 +155,8 @@ def test_rows_that_cannot_be_drawn_are_not_gathered(tmp_path):
   sampler = make_sampler(known_runs.open_store(tmp_path))
   valid = sampler.valid_rows()
   assert sampler.gather(valid.tolist()).rows.tolist() == valid.tolist()
-  # The first row, padding, padding of the next episode, and beyond the run.
-  for row in (-1, 0, 2, 34, sampler.store.rows):
+  # The first row, padding, padding of the next episode, none, and beyond the run.
+  for row in (-1, 0, 2, 34, 9.5, sampler.store.rows):
     with pytest.raises(ValueError, match=f'^Row {row} '):
       sampler.gather(np.array([valid[0], row, -9]))
   with pytest.raises(ValueError, match='No shard 7 in'):
@@ -183,6 +183,8 @@ def test_wrong_numbers(opened, name, value):
     sampler_lib.Sampler(opened, **{'stack_size': 4, name: value})
   with pytest.raises(ValueError, match='gamma=1.1'):
     sampler_lib.Sampler(opened, 4, gamma=1.1)
+  with pytest.raises(ValueError, match="'' is not a subset"):
+    sampler_lib.Sampler(opened, 4, subset='')
 
 
 @pytest.mark.parametrize(

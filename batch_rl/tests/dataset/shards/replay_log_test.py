@@ -30,7 +30,6 @@ def test_log_resumes_from_any_checkpoint(
   checkpointed = data.draw(st.integers(0, len(steps)))
   stopped = data.draw(st.integers(checkpointed, len(steps)))
   end = data.draw(st.sampled_from(['closed', 'killed', 'in use']))
-
   first = shards.make_log(directory, capacity, stack_size, run_id='a')
   shards.add_rows(first, steps[:checkpointed])
   state = json.loads(json.dumps(first.checkpoint()))
@@ -39,7 +38,6 @@ def test_log_resumes_from_any_checkpoint(
     first.close()
   elif end == 'killed':
     first.checkpoint()  # The agent's side of this checkpoint was never written.
-
   second = first
   if end != 'in use':
     second = shards.make_log(directory, capacity, stack_size, run_id='a')
@@ -59,11 +57,9 @@ def test_log_resumes_from_any_checkpoint(
     assert read['observation', number][0, 0] == expected[number].frame
     assert read['action', number] == expected[number].action
     assert read['terminal', number] == expected[number].terminal
-
   shards.add_rows(second, steps[checkpointed:])
   second.close()
   assert shards.read_run(directory) == logged
-
   manifest = manifests.read(str(directory))
   assert manifest['rows'] == len(logged)
   statistics = manifest['episodes']

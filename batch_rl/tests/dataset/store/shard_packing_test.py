@@ -15,7 +15,7 @@ from batch_rl.tests.dataset.store import packing
   ring=packing.RINGS,
   chunk=st.integers(1, 400),
   kind=st.sampled_from(
-    [((), 'u1'), ((3,), 'u1'), ((2, 2), 'f8'), ((1,), '<i2')]
+    [((), 'u1'), ((3,), 'u1'), ((2, 2), 'f8'), ((1,), '>i2')]
   ),
   data=st.data(),
 )
