@@ -58,10 +58,12 @@ def _check_environment(record, environment):
   before = {name: recorded[name] for name in names}
   now = environments.describe(environment)
   if changes := run_record.changes(before, {n: now.get(n) for n in names}):
+    remedy = 'remove the bindings that change it'
+    if before.get('game') == now.get('game') and 'rom_set' in now:
+      remedy += f', or bind make_atari.rom_set to {recorded.get("rom_set")!r}'
     raise ValueError(
-      'The environment of the evaluation is not that of the run: remove the bindings '
-      'that change it, or bind make_atari.rom_set to '
-      f'{recorded.get("rom_set")!r}: {"; ".join(changes)}.'
+      f'The environment of the evaluation is not that of the run: {remedy}: '
+      f'{"; ".join(changes)}.'
     )
 
 

@@ -214,10 +214,11 @@ class FixedReplayRunner(runner.RecordedRunner):
     # Evaluation does not train, so an interrupted one restarts from this state.
     self._trained = self._train_state(done)
     seconds = max(done['seconds'], 1e-9)
-    mean_loss = done['total_loss'] / max(done['updates'], 1)
+    updates = done['updates']
+    mean_loss = done['total_loss'] / updates if updates else math.nan
     return (
       mean_loss,
-      done['updates'] / seconds,
+      updates / seconds,
       done['seconds_waited'] / seconds,
     )
 

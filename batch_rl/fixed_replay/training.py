@@ -64,7 +64,10 @@ def make_runner(
   games.check_game(replay_data_dir, games.configured_game())
   needed = initial_weights.needed(weights, given.base_dir)
   if needed:
-    initial_weights.check_game(needed, games.configured_game())
+    agent_class = REGISTRY.find(record['agent'])
+    initial_weights.check_run(
+      needed, record, games.configured_game(), agent_class
+    )
   create = create_agent or functools.partial(
     run_experiment.create_offline_agent, init_checkpoint_dir=needed
   )

@@ -42,31 +42,6 @@ def needed(directory: str | None, base_dir: str) -> str | None:
   return directory
 
 
-def check_game(directory: str, game: str | None) -> dict[str, Any]:
-  """Checks that the run of weights has the game of another one.
-
-  Args:
-    directory: Directory of the weights' run. One without a record is not checked.
-    game: Game of the other run; None if it is not of Atari or MinAtar.
-
-  Returns:
-    The record of the weights' run; {} if it has none.
-
-  Raises:
-    ValueError: If the games differ.
-  """
-  record = run_record.read(_run_directory(directory)) or {}
-  try:
-    games.check_game_of_run(
-      directory, record, game and games.canonical_name(game)
-    )
-  except ValueError as error:
-    raise ValueError(
-      f'{error} To transfer weights, copy its folder checkpoints/ elsewhere.'
-    ) from error
-  return record
-
-
 def check_run(
   directory: str, record: Mapping[str, Any], game: str | None, agent_class: type
 ) -> None:
@@ -85,7 +60,9 @@ def check_run(
     ValueError: If the runs have different games, agents, or values of a setting such
       as gamma.
   """
-  theirs = check_game(directory, game)
+  theirs = run_record.read(_run_directory(directory)) or {}
+  name = game and games.canonical_name(game)
+  games.check_game_of_run(directory, theirs, name)
   trained, agent = theirs.get('agent'), record['agent']
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import numbers
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -84,7 +85,7 @@ def of_cell(cell: plan.Cell) -> Workload:
     if isinstance(value, syntax.Reference):
       value = bound.get(f'%{value.arguments[0]}')  # of a macro
     setting = settings.SETTINGS[name]
-    if isinstance(value, int) and not setting.allows(value):
+    if isinstance(value, numbers.Real) and not setting.allows(value):
       raise ValueError(
         f'{cell.name}: {name}={value} is not allowed: give {setting}.'
       )

@@ -79,7 +79,6 @@ class FixedReplayRunnerTest(absltest.TestCase):
     scalars = results.scalars(self.base_dir)
     for tag in 'Train/AverageLoss', 'Eval/AverageReturns', 'Eval/NumEpisodes':
       self.assertEqual([*scalars[tag]], [0, 1], tag)
-
     # A binding is missing, and another has no effect.
     with self.assertLogs('absl') as logs:
       with self.assertRaisesRegex(ValueError, '- .*environments = 2'):
@@ -89,7 +88,6 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.make_runner(3, two, agent={'agent_name': 'dqn'})
     with self.assertRaisesRegex(ValueError, 'training_steps=40.0 is not all'):
       self.make_runner(3, training_steps=40.0)
-
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
     np.testing.assert_equal(
@@ -117,11 +115,15 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.assertAlmostEqual(shown[2], np.float32(value), msg=name)
     returns = [e['undiscounted_return'] for e in episodes]
     self.assertEqual(returns, statistics['eval_episode_returns'])
-
     # The same runner would start again, with trained weights.
     with self.assertRaisesRegex(ValueError, 'once'):
       more.run_experiment()
     self.assertTrue(path.exists())
+    self.base_dir = self.base_dir / 'short'  # no update in the second iteration
+    runner = self.make_runner(2, training_steps=2)
+    runner.run_experiment()
+    statistics = runner._logger.data['iteration_1']
+    self.assertTrue(np.isnan(statistics['train_average_loss'][0]))
 
 
 if __name__ == '__main__':

@@ -115,7 +115,6 @@ _NAMES = Setting(
   "a list of names in quotes, e.g. ['wandb']",
   lambda value: _LIST.accepts(value) and {*map(type, value)} <= {str},
 )
-_TEXT_OR_NONE = dataclasses.replace(_TEXT, none=True)
 _FUNCTION = Setting(
   'a class or function as @Name', lambda value: not isinstance(value, _LITERALS)
 )
@@ -123,9 +122,6 @@ _OPTIMIZER = dataclasses.replace(
   _FUNCTION,
   text='an optimiser with (), e.g. @tf.train.AdamOptimizer()',
   is_object=True,
-)
-_PART = dataclasses.replace(
-  _OPTIMIZER, text='an object with (), e.g. @Double()'
 )
 _DTYPE = dataclasses.replace(_FUNCTION, text='a dtype, e.g. %tf.uint8')
 _DEVICE_PARTS = re.compile(
@@ -144,6 +140,7 @@ _SHAPE = Setting(
     and all(is_integer(length) and 1 <= length <= 10**6 for length in value)
   ),
 )
+
 
 _COUNT = _integer(1, 10**9)
 _SIZE = _integer(1, 100_000)
@@ -177,7 +174,7 @@ SETTINGS = {
   'max_steps_per_episode': _protocol(_STEPS_OR_NONE, RUNNER),  # agent steps
   'evaluation_environments': _protocol(_integer(1, 10_000), RUNNER),
   'probe_size': _running(_integer(0, 100_000), RUNNER),  # transitions
-  'intra_op_threads': _running(dataclasses.replace(_SIZE, none=True), RUNNER),
+  'intra_op_threads': _running(_SIZE, RUNNER),
   'log_every_n': _running(_COUNT, RUNNER),
   'loggers': _running(_NAMES, RUNNER),
   'use_legacy_logger': _running(_BOOLEAN, RUNNER),
@@ -194,7 +191,7 @@ SETTINGS = {
   'checkpoint_duration': _running(_COUNT, _MEMORY),  # iterations
   'max_tf_checkpoints_to_keep': _running(_COUNT),
   # Agents.
-  'display_name': _running(_TEXT_OR_NONE),
+  'display_name': _running(_TEXT),
   # Also an entry of the record.
   'agent_name': _running(_TEXT, r'create_(\w+_)?agent'),
   'observation_shape': _SHAPE,
@@ -225,10 +222,8 @@ SETTINGS = {
   'num_convex_combinations': _SIZE,
   'transform_strategy': _TEXT,
   # Parts of agents.
-  'head': _PART,
-  'backup': _PART,
-  'policy': _PART,
   'terms': _LIST,
+  'base_dir': _TEXT,  # of another run
   'iteration': _integer(0, 10**9),  # of another run
   'weight': _number(0, 1e9),
   'alpha': _number(0, 1e9),
@@ -244,10 +239,6 @@ SETTINGS = {
   'sigma': _RATE,
   'strategy': _TEXT,
   'num_mixtures': _SIZE,
-  'replay_scheme': Setting(
-    "'uniform', since the data have no priorities",
-    lambda value: value == 'uniform',
-  ),
   'num_tau_samples': _SIZE,
   'num_tau_prime_samples': _SIZE,
   'num_quantile_samples': _SIZE,
@@ -259,6 +250,7 @@ SETTINGS = {
   'max_sample_attempts': _COUNT,
   'replay_file_start_index': _integer(0, 10**9),
   'replay_file_end_index': _COUNT,
+  'replay_suffix': _integer(0, 10**9),  # of a shard
   'num_buffers': _COUNT,  # shards
   'subset': _protocol(_TEXT, _MEMORY),
   'offline_dir': _running(_TEXT),  # the record has hashes of the data

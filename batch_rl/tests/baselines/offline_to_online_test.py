@@ -51,13 +51,11 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
   of_offline = json.loads((init / 'run.json').read_text())['data']
   assert record['data'].items() >= of_offline.items()
   assert record['data']['transitions_in_batch'] == 2
-
   # The log has only the run's own experience.
   logged = run_directories.as_run(str(base_dir))
   assert run_checks.verify(logged.data_dir).problems == []
   manifest = json.loads((base_dir / 'replay_logs/manifest.json').read_text())
   assert 80 <= sum(shard['rows'] for shard in manifest['shards']) < 110
-
   found = run_results.read_run(str(base_dir))
   assert found.agent == 'DQN (Adam), online'
   assert found.config['weights'] == "another run's"
@@ -65,7 +63,6 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
   assert share == '0.5' and found.data == ''
   assert not any('offline_dir' in name for name in found.config)
   assert found.provenance['subset_hash'] == of_offline['subset_hash']
-
   # It resumes with the data in another place, without the offline run.
   moved = str(shutil.move(data, tmp_path / 'moved'))
   more = 'LoggedRunner.num_iterations = 2'
@@ -118,6 +115,10 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   printed = refusal(run, tmp_path / 'base', heads, agent='rem')
   assert 'is a run of multi_head_dqn' in printed
   assert 'multi_network_rem.gin' in printed
+  dirs = dict(replay_dir=str(trained / 'data'), init_checkpoint_dir=str(heads))
+  dirs['base_dir'] = str(tmp_path / 'base')
+  printed = refusal(runs_test.run, offline, 'dqn_adam', GAME, **dirs)
+  assert 'is a run of multi_head_dqn' in printed
   record['gin_config'] += (
     '\nFixedReplayDQNAgent.head = @Quantiles()\nQuantiles.kappa = 0.5'
   )
@@ -127,8 +128,6 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   assert 'has kappa = 0.5, this one 0.75' in printed
   record['environment']['game'] = 'MinAtar-Asterix'
   path.write_text(json.dumps(record))
-  dirs = dict(replay_dir=str(trained / 'data'), init_checkpoint_dir=str(heads))
-  dirs['base_dir'] = str(tmp_path / 'base')
   printed = refusal(runs_test.run, offline, 'dqn_adam', GAME, **dirs)
   assert 'is a run of MinAtar-Asterix, but the game is' in printed
   printed = refusal(run, tmp_path / 'base', tmp_path / 'none')

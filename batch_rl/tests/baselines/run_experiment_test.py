@@ -97,7 +97,6 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   }
   # Evaluation is not logged.
   assert 200 <= len(rows) == lengths.sum() < len(agent.given)
-
   # The environment's rewards, and those of the agent.
   unclipped = log['action'] - 0.5
   rewards = np.minimum(unclipped, 1) if clips else unclipped
@@ -105,7 +104,6 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   assert agent.given[: len(rows)] == rewards.tolist()
   assert max(agent.given) == (1.0 if clips else 1.5)
   np.testing.assert_array_equal(log['reward'], rewards)
-
   # Life lost, game over, or the tenth step.
   left = log['observation'][:, 0, 0]
   last = np.cumsum(lengths) - 1
@@ -113,7 +111,6 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   assert lengths.max() == MAX_STEPS and not terminal[last].all()
   terminal[last] = True
   np.testing.assert_array_equal(log['terminal'], terminal)
-
   # Each life is an episode of the log, each game one of the statistics.
   manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
   [shard] = manifest['shards']

@@ -183,7 +183,7 @@ def test_what_does_not_fit_the_run_is_refused(copied, refused):
   game = 'atari_lib.create_atari_environment.game_name="Breakout"'
   stack = ['stack=2', 'FixedReplayDQNAgent.stack_size=%stack']
   for bindings, message in (
-    ([game], 'game = Pong.*game = Breakout'),
+    ([game], 'change it: - game = Pong.*game = Breakout'),
     (stack, r'shape \[242, 6\], the checkpoint has \[484, 6\]'),
     (['AnyAgent.observation_shape=(42, 42)'], r'\(84, 84.*\(42, 42\)'),
     (['FixedReplayDQNAgent.epsilon_eval=2'], 'epsilon_eval=2'),

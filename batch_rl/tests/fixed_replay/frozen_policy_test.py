@@ -62,7 +62,6 @@ def test_the_probabilities_of_a_policy_that_samples(make_agent):
   expected = scipy.special.softmax(outputs.q_values / 0.5, axis=1)
   assert not draws
   np.testing.assert_allclose(outputs.probabilities, expected, rtol=1e-5)
-
   agent, count = make_agent(class_=Sampling), 2000
   outputs, draws = outputs_of(agent, np.repeat(STATES[:1], count, axis=0))
   assert draws and (np.sort(outputs.probabilities) == [0, 0, 0, 0, 1]).all()
@@ -116,14 +115,12 @@ def test_a_run_with_the_policy_of_another_run(run, tmp_path, refusal):
   run_id = json.loads((other / 'run.json').read_text())['run_id']
   assert identity['run_id'] == run_id and identity['iteration'] == 1
   assert names_in(base_dir) == names_in(other)
-
   longer = 'FixedReplayRunner.num_iterations = 3'
   fit(base_dir, other, options, longer)
   assert 2 in recorded_run.list_checkpoints(str(base_dir))
   shutil.rmtree(other / 'checkpoints' / 'ckpt-1')
   printed = refusal(fit, base_dir, other, options, longer)
   assert "'iteration': 1" in printed and "'iteration': 0" in printed
-
   # Acting needs neither the other run nor its policy.
   shutil.rmtree(other)
   evaluate_test.evaluate_here(base_dir=str(base_dir), evaluation_steps=20)

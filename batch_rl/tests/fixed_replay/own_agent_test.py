@@ -92,7 +92,6 @@ def test_an_agent_is_trained_evaluated_and_reported(
   assert record['agent'] == 'mine.MyAgent'
   assert record['modules'] == [*before, str(own_code)]
   assert len(record['code']['mine']) == 12
-
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
   assert evaluate(base_dir)
@@ -127,7 +126,6 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
   record = read_record(base_dir)
   assert record['agent'] == 'mine.MyAgent'
   assert record['replay_dir'] == f'{data_dir}/replay_logs'
-
   shutil.rmtree(data_dir)
   monkeypatch.chdir(tmp_path)
   lengths = [episode['length'] for episode in evaluate(base_dir)]
@@ -137,7 +135,6 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
   assert run.protocol['steps'] == '20'
   assert run.config['create_agent.gamma'] == '0.5'
   assert 'create_agent.data_dir' not in run.config
-
   record['create_agent']['name'] = 'mine:main.<locals>.<lambda>'
   (base_dir / 'run.json').write_text(json.dumps(record))
   printed = refusal(evaluate, base_dir)

@@ -324,7 +324,6 @@ def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
   record = json.loads(intact)
   assert (record['seed'], record['agent']) == (1, 'dqn')
   assert 'changes' not in record
-
   long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
   settings = [*ONCE, *changed, long_subset]
   printed = refusal(offline_main, base_dir, data, settings, seed=2)

@@ -37,13 +37,11 @@ def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
   assert results.of_run(copied) == results.of_run(whole)
   events = 'events.out.tfevents'
   assert any(name.startswith(events) for name in tf.io.gfile.listdir(remote))
-
   with caplog.at_level(logging.INFO, logger='absl'), cartpole.small_layers():
     evaluate_test.evaluate_here(
       base_dir=remote, checkpoints='best', evaluation_steps=20
     )
   assert f'episodes: {remote}/evaluations/evaluate-' in caplog.text
-
   assert run_results.find_runs([remote[: -len('/1')]]) == ([remote], [])
   local = run_results.read_run(str(whole), game='Pong')
   read = run_results.read_run(remote, game='Pong')

@@ -83,8 +83,9 @@ def test_the_work_is_read_from_the_gin_files():
   assert work('evaluate', (rem,)) == (1, 0, 125_000)
   with pytest.raises(ValueError, match=r'^a: .*no\.gin'):
     work('offline', ('no.gin',))
-  with pytest.raises(ValueError, match='^a: .*num_iterations'):
-    work('offline', (dqn,), 'FixedReplayRunner.num_iterations = 3x')
+  for number in ('3x', '1e3'):
+    with pytest.raises(ValueError, match='^a: .*num_iterations'):
+      work('offline', (dqn,), f'FixedReplayRunner.num_iterations = {number}')
 
 
 @pytest.mark.parametrize('job', ['offline', 'online'])

@@ -82,6 +82,8 @@ def load(binding, path=CONFIG):
     ('WrappedFixedReplayBuffer.stack_on_device=1', 'or None'),
     (f'{RUNNER}.loggers=[@Max]', 'in quotes'),
     (f'{AGENT}.terms="CQL"', 'a list'),
+    (f'{AGENT}.replay_suffix=0.7', 'or None'),
+    ('PolicyOfRun.base_dir=5', 'in quotes'),
     (f'heads=0\n{AGENT}.num_heads=%heads', '%heads, which is 0,'),
     ('AtariPreprocessing.frame_skip=1', 'integer from 2'),
     ('my_weight=3', 'no value is %my_weight'),
