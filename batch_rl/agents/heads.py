@@ -237,7 +237,7 @@ def check_plain(network: Network, owner: Any) -> None:
   except TypeError:
     raise ValueError(
       f'{type(owner).__name__}: {getattr(network, "__name__", network)} has several '
-      'outputs an action; bind a plain network, e.g. @atari_lib.NatureDQNNetwork.'
+      'outputs an action; bind a plain network, e.g. @AtariNetwork.'
     ) from None
 
 

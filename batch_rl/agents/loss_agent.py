@@ -79,8 +79,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     self._calls: dict[Any, Any] | None = None  # within `_update`
     self._scalars: dict[str, tf.Tensor] = {}
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
-    # A name alone is a list of it.
-    self.needs = tuple(dict.fromkeys(tf.nest.flatten(self.needs)))
+    if isinstance(self.needs, str):  # one name
+      self.needs = (self.needs,)
     if gin_signatures.next_accepts(self, LossAgent, 'seed'):
       kwargs['seed'] = seed
     super().__init__(*args, **kwargs)

@@ -14,7 +14,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gin
 import tensorflow as tf
+from dopamine.discrete_domains import atari_lib
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.agents.rainbow import rainbow_agent
 
@@ -27,6 +29,9 @@ from batch_rl.agents import (
   policies,
 )
 from batch_rl.agents import terms as terms_lib
+
+# The usual plain network has no name in gin.
+gin.external_configurable(atari_lib.NatureDQNNetwork, 'AtariNetwork')
 
 
 class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
@@ -77,8 +82,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if part is not None:
         setattr(self, name, part)
     self._check_parts()
-    read = [self.backup.needs, *(term.needs for term in self.terms)]
-    self.needs = (*tf.nest.flatten(self.needs), *tf.nest.flatten(read))
+    needs = [self.needs, self.backup.needs, *(t.needs for t in self.terms)]
+    lists = [[names] if isinstance(names, str) else names for names in needs]
+    self.needs = tuple(dict.fromkeys(name for names in lists for name in names))
     self.uses_target = self.uses_target and self.backup.uses_target
     super().__init__(*args, **kwargs)
 
@@ -136,7 +142,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       if not heads.is_plain(network, self.head.arguments):
         raise ValueError(
           f'{type(self).__name__}.dueling: {network.__name__} has outputs of its own; '
-          'bind network to a plain one, e.g. @atari_lib.NatureDQNNetwork.'
+          'bind network to a plain one, e.g. @AtariNetwork.'
         )
       network = functools.partial(
         dueling.DuelingNetwork, network, self.num_actions

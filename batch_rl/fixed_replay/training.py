@@ -61,13 +61,12 @@ def make_runner(
     replay_dir=store_directory.absolute(replay_data_dir),
     init_checkpoint_dir=weights and store_directory.absolute(weights),
   )
-  games.check_game(replay_data_dir, games.configured_game())
+  game = games.configured_game()
+  games.check_game(replay_data_dir, game)
   needed = initial_weights.needed(weights, given.base_dir)
   if needed:
     agent_class = REGISTRY.find(record['agent'])
-    initial_weights.check_run(
-      needed, record, games.configured_game(), agent_class
-    )
+    initial_weights.check_run(needed, record, game, agent_class)
   create = create_agent or functools.partial(
     run_experiment.create_offline_agent, init_checkpoint_dir=needed
   )

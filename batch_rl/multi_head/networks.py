@@ -16,9 +16,6 @@ from dopamine.discrete_domains import atari_lib
 
 from batch_rl.agents import graph_checks, heads
 
-# The usual plain network, which Dopamine does not make known to gin.
-gin.external_configurable(atari_lib.NatureDQNNetwork, module='atari_lib')
-
 
 class MultiHeadNetworkType(NamedTuple):
   """Output of a network of `num_heads` Q-functions.

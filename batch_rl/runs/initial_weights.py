@@ -64,6 +64,7 @@ def check_run(
   name = game and games.canonical_name(game)
   games.check_game_of_run(directory, theirs, name)
   trained, agent = theirs.get('agent'), record['agent']
+  anyway = 'or give one of its checkpoints/ckpt-<n>, which is not checked'
   is_users = '.' in agent or '.' in (trained or '.')
   if trained != agent and not is_users:
     fitting = agent
@@ -71,7 +72,7 @@ def check_run(
       fitting += ', offline by configs/multi_network_rem.gin'
     raise ValueError(
       f'{directory} is a run of {trained}, whose weights are not those of {agent}: '
-      f'leave out --init_checkpoint_dir, or choose a run of {fitting}.'
+      f'leave out --init_checkpoint_dir, choose a run of {fitting}, {anyway}.'
     )
   taken = inspect.signature(agent_class).parameters.values()
   types = int, float, tuple  # Not objects, which gin writes as references.
@@ -82,7 +83,8 @@ def check_run(
     if before.get(name, now.get(name)) != now.get(name, before.get(name)):
       raise ValueError(
         f'The run in {directory} has {name} = {before[name]}, this one {now[name]}: '
-        f'add --gin_bindings="AnyAgent.{name} = {before[name]}", or bind its head\'s.'
+        f'add --gin_bindings="AnyAgent.{name} = {before[name]}", bind the parameter of '
+        f'its head, {anyway}.'
       )
 
 
@@ -95,7 +97,7 @@ def _agent_settings(record: Mapping[str, Any]) -> dict[str, Any]:
       try:
         settings[parameter] = ast.literal_eval(text)
       except (SyntaxError, ValueError):  # a reference, e.g. @MyNetwork
-        settings[parameter] = text
+        settings[parameter] = re.sub(r'^@(\w+[./])+', '@', text)
   return settings
 
 

@@ -250,9 +250,6 @@ def test_networks_have_their_old_names_and_q_functions_are_mixed(evaluate):
       with pytest.raises(ValueError, match=f'{unfit}.* transform_matrix'):
         network(3, 2, transform_strategy=unfit)(state)
   assert atari_helpers.NatureDQNNetwork is atari_lib.NatureDQNNetwork
-  assert gin.get_configurable(
-    'atari_lib.NatureDQNNetwork'
-  )  # as messages advise
   assert atari_helpers.random_stochastic_matrix(3, num_cols=4).shape == (3, 4)
 
   values = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)

@@ -84,7 +84,7 @@ class BatchStream:
 
     Raises:
       ValueError: If a number is missing or no integer of at least 0, or the epochs of
-        the state have another size, or its batches are of another sampler or size.
+        the state have another size, or its batches other rows, another seed or size.
     """
     number: Any = state.get('next_batch')
     row_sampler.check_counts(0, next_batch=number)
@@ -92,7 +92,7 @@ class BatchStream:
       if (theirs := state.get(name, own)) != own:
         raise ValueError(
           f'The state is of other batches, {name}={theirs} rather than {own}: use the '
-          'same run, sampler, batch_size and seed (not None), or pass '
+          'same run, subset, weighting, batch_size and seed (not None), or pass '
           f"{{'next_batch': {number}}} alone."
         )
     size = self.batches_per_epoch or number + 1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset.sampling import row_ranges, row_sampler
+from batch_rl.dataset.sampling import compiled_batches, row_ranges, row_sampler
 from batch_rl.utils import choices
 
 
@@ -33,7 +33,6 @@ STANDARD = (
   *('state', 'action', 'reward', 'next_state', 'next_action'),
   *('next_reward', 'terminal', 'indices'),
 )
-_OURS: set[str] = set()  # names that no other column can have
 
 
 class Rows:
@@ -107,12 +106,13 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
     `store`. It returns a value for each, (n,).
 
   Raises:
-    ValueError: By the decorator, if the package has a column of the name. Compiled code
-      makes some of them.
+    ValueError: When it is applied, if the name is one of `STANDARD` or of
+      `compiled_batches.COLUMNS`, which compiled code makes.
   """
 
   def register(function):
-    if function.__name__ in _OURS:
+    names = {*STANDARD, *compiled_batches.COLUMNS}
+    if function.__name__ in names and function.__module__ != __name__:
       raise ValueError(
         f'{function.__name__} is a column of the package: give yours another name.'
       )
@@ -221,6 +221,3 @@ def weight(at: Rows) -> np.ndarray:
   chosen = at.sampler.trajectories
   returns = chosen.returns[at.trajectory]
   return row_ranges.return_weights(returns, chosen.returns[chosen.selected])
-
-
-_OURS.update(STANDARD, COLUMNS)

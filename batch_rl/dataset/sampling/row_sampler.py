@@ -154,17 +154,13 @@ class RowSampler:
   # --- numbers and draws -------------------------------------------------------
 
   def identity(self) -> dict[str, int]:
-    """Returns the number of rows that can be drawn, and hashes of data and seed."""
-    key = zlib.crc32(self._key.tobytes())
-    data = self._data_hash
-    return {'rows': self._ranges.total, 'data_hash': data, 'seed_hash': key}
-
-  @functools.cached_property
-  def _data_hash(self) -> int:
-    """Hash of the data and of all arguments but the seed."""
-    numbers = self._compiled.length, float(self.gamma), *self._rules.values()
-    text = ' '.join(map(str, (self.subset_hash(), *numbers)))
-    return zlib.crc32(text.encode())
+    """Returns the number of rows that can be drawn, and hashes of rows and seed."""
+    ranges = self._current_ranges()
+    drawn = ranges.draw(self._key, 0, 256)  # tells the weights
+    rows = np.hstack([ranges.first, ranges.cumulative, drawn])
+    hashed = {'seed_hash': self._key, 'rows_hash': rows}
+    hashes = {name: zlib.crc32(x.tobytes()) for name, x in hashed.items()}
+    return {'rows': ranges.total, **hashes}
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""

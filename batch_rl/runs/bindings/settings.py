@@ -141,7 +141,6 @@ _SHAPE = Setting(
   ),
 )
 
-
 _COUNT = _integer(1, 10**9)
 _SIZE = _integer(1, 100_000)
 _STEPS = _integer(1, 10**12)

@@ -3,6 +3,7 @@
 import functools
 import types
 
+import gin
 import numpy as np
 import pytest
 import scipy.special
@@ -449,13 +450,14 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {**TINY, 'dueling': True}, 'TinyNetwork .* for dueling'),
     ('iqn', NOT_PLAIN, 'plain'),
     ('iql', NOT_PLAIN, 'plain'),
-    ('quantile', {'dueling': True}, 'plain one'),
+    ('quantile', {'dueling': True}, 'plain one, e.g. @AtariNetwork'),
     ('iql', {'expectile': 1.0}, 'expectile=1.0'),
   ],
 )
 def test_mistakes_are_named(make_agent, name, arguments, message):
   with pytest.raises(ValueError, match=message):
     make_agent(name, **arguments)
+  assert gin.get_configurable('AtariNetwork')  # as messages advise
 
 
 class Root(terms.Term):

@@ -204,7 +204,7 @@ def test_training_of_an_agents_own_wins_over_an_inherited_loss(make_agent):
 
 def test_a_loss_has_the_columns_that_an_agent_needs(make_agent):
   class ToGo(OFFLINE_DQN):
-    needs = ('return_to_go', 'timestep')
+    needs = {'return_to_go', 'timestep'}
 
     def loss(self, batch):
       self.batch = batch

@@ -33,9 +33,9 @@ def test_states_of_other_batches_are_refused(store):  # noqa: F811
   assert (one.draw(0, 50) != two.draw(0, 50)).any()
   few = sampler.Sampler(store, 4, subset='first_fraction(0.5)', seed=[1, 0])
   state = batch_stream.BatchStream(one, 4).state_dict()
-  longer = sampler.Sampler(store, 4, gamma=0.5, seed=[1, 0])
+  other = sampler.Sampler(store, 4, weighting='trajectories', seed=[1, 0])
   others = (two, 4, 'seed_hash'), (one, 5, 'batch_size'), (few, 4, 'rows')
-  for source, size, name in (*others, (longer, 4, 'data_hash')):
+  for source, size, name in (*others, (other, 4, 'rows_hash')):
     with pytest.raises(ValueError, match=f'of other batches, {name}='):
       batch_stream.BatchStream(source, size).load_state_dict(state)
 

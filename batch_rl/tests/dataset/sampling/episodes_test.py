@@ -103,6 +103,8 @@ def test_only_complete_trajectories_can_be_chosen(tmp_path):
   assert reader.rows == sum(len(e.action) for e in reader)
   with pytest.raises(ValueError, match='splits trajectories'):
     read(tmp_path, 'first_transitions(45)')
+  with pytest.raises(ValueError, match="'' is not a subset"):
+    read(tmp_path, '')
 
 
 def test_returns_to_go_and_unclipped_returns(tmp_path):
