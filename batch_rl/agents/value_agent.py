@@ -30,7 +30,7 @@ from batch_rl.agents import (
 )
 from batch_rl.agents import terms as terms_lib
 
-# The usual plain network has no name in gin.
+# Dopamine's plain network, which gin does not know by a name otherwise.
 gin.external_configurable(atari_lib.NatureDQNNetwork, 'AtariNetwork')
 
 

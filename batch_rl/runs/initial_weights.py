@@ -61,8 +61,8 @@ def check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  name = game and games.canonical_name(game)
-  games.check_game_of_run(directory, theirs, name)
+  played = game and games.canonical_name(game)
+  games.check_game_of_run(directory, theirs, played)
   trained, agent = theirs.get('agent'), record['agent']
   anyway = 'or give one of its checkpoints/ckpt-<n>, which is not checked'
   is_users = '.' in agent or '.' in (trained or '.')

@@ -154,13 +154,11 @@ class RowSampler:
   # --- numbers and draws -------------------------------------------------------
 
   def identity(self) -> dict[str, int]:
-    """Returns the number of rows that can be drawn, and hashes of rows and seed."""
-    ranges = self._current_ranges()
-    drawn = ranges.draw(self._key, 0, 256)  # tells the weights
-    rows = np.hstack([ranges.first, ranges.cumulative, drawn])
-    hashed = {'seed_hash': self._key, 'rows_hash': rows}
+    """Returns the number of rows, and hashes of the seed and of the first draws."""
+    # The draws depend on subset, shards and weighting.
+    hashed = {'seed_hash': self._key, 'rows_hash': self.draw(0, 1024)}
     hashes = {name: zlib.crc32(x.tobytes()) for name, x in hashed.items()}
-    return {'rows': ranges.total, **hashes}
+    return {'rows': self._ranges.total, **hashes}
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""

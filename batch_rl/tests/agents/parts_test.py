@@ -457,7 +457,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 def test_mistakes_are_named(make_agent, name, arguments, message):
   with pytest.raises(ValueError, match=message):
     make_agent(name, **arguments)
-  assert gin.get_configurable('AtariNetwork')  # as messages advise
+  assert gin.get_configurable('AtariNetwork')  # which messages advise
 
 
 class Root(terms.Term):
