@@ -29,12 +29,14 @@ from batch_rl.utils.user_code import user_modules
 # or with other settings, and has no checkpoints to continue from.
 STATES = 'waiting', 'running', 'stopped', 'failed', 'changed', 'done'
 WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES
-# Top-level modules that lines of gin or Python import, or in which they name an agent.
+# Modules that lines of gin or Python import, or in which they name an agent.
 _MODULES = re.compile(
   r"""(?:^\s*(?:import|from(?=\s+[\w.]+\s+import\b))\s+"""
-  r"""|\.agent_name\s*=\s*['"](?=\w+\.))(\w+)""",
+  r"""|\.agent_name\s*=\s*['"](?=\w+\.))"""
+  r"""([\w.]+(?: as \w+)?(?:, *[\w.]+(?: as \w+)?)*)""",
   re.MULTILINE,
 )
+_TOP_LEVEL = re.compile(r'(?:^|, *)(\w+)')
 # Arguments without effect on results: where the files of a cell are.
 _PLACES = ('--base_dir=', '--gin_bindings=FixedReplayBuffer.cache_dir = ')
 _RECORD = {
@@ -194,7 +196,8 @@ def _inputs(cell) -> dict[str, Any]:
   texts = ['\n'.join(cell.gin_bindings), *map(_text, paths)]
   known: set[str] = set()
   for text in texts:  # It grows: modules import others.
-    for name in {*_MODULES.findall(text)} - known:
+    found = ','.join(_MODULES.findall(text))
+    for name in {*_TOP_LEVEL.findall(found)} - known:
       known.add(name)
       if spec := importlib.machinery.PathFinder.find_spec(name, folders):
         for place in spec.submodule_search_locations or [str(spec.origin)]:

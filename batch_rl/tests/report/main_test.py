@@ -321,8 +321,8 @@ def test_a_report_replaces_another(run, tmp_path):
 def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
   """They harm neither page nor tables."""
   for folder in ('log', 'minatar'):
-    made_up_runs.write_dopamine_log(tmp_path / 'runs' / folder, [1.0])
-  minatar = f'--name={tmp_path}/runs/minatar=DQN/MinAtar/Breakout'
+    made_up_runs.write_dopamine_log(tmp_path / 'runs/a' / folder, [1.0])
+  minatar = f'--name={tmp_path}/runs/a/minatar=DQN/MinAtar/Breakout'
   name = '_<b>A|B< b> $x_1$ & 100% 2²'
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
   agent = 'mine.\x1b[31mA\udcff'
@@ -331,7 +331,8 @@ def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
   record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
   record = record.replace('"game": "Pong"', '"game": "../../Pong"')
   (path / 'run.json').write_text(record)
-  code, text, out = run(f'--name={tmp_path}/runs/log={name}/Pong', minatar)
+  # The folder nearest to a run counts.
+  code, text, out = run(minatar, f'--name={tmp_path}/runs/a={name}/Pong')
   assert code == 0 and 'MinAtar-Breakout' in text, text
   assert (out / 'plots' / 'curves.png').exists()
   assert '&lt;b&gt;A|B' in (out / 'index.html').read_text()
