@@ -176,7 +176,7 @@ def setup(requirements: list[str], version: str = VERSION) -> None:
       '': [
         *('configs/*.gin', 'protocols/*.gin', 'scores/*.csv'),
         *('fingerprints/*.json', '*.csv', '*.yaml', 'py.typed'),
-        *('page.*', 'methods.txt'),  # of reports
+        *('page.*', 'methods.txt', 'plots.mplstyle'),  # of reports
       ]
     },
     python_requires='>=3.10,<3.14',

@@ -3,7 +3,13 @@
 usage: batch-rl COMMAND ...
        batch-rl --version
 
-{commands}
+  train     train an agent on logged data
+  online    train an agent in the emulator, and log its experience
+  evaluate  evaluate checkpoints of a trained agent, and make videos
+  select    rank trained agents by logged data alone
+  dataset   fetch, verify, inspect, convert and compare logged data
+  report    tables and plots of runs, with intervals, and a page
+  sweep     many runs: on this machine, a Ray cluster or SLURM
 
 `batch-rl COMMAND --help` shows the options of a command.
 """
@@ -15,33 +21,15 @@ import sys
 import batch_rl
 from batch_rl.utils import choices, programs
 
-# Module and purpose of each command. None is imported before it is chosen.
+# Modules of the commands. None is imported before it is chosen.
 COMMANDS = {
-  'train': ('batch_rl.fixed_replay.train', 'train an agent on logged data'),
-  'online': (
-    'batch_rl.baselines.train',
-    'train an agent in the emulator, and log its experience',
-  ),
-  'evaluate': (
-    'batch_rl.fixed_replay.evaluate',
-    'evaluate checkpoints of a trained agent, and make videos',
-  ),
-  'select': (
-    'batch_rl.fixed_replay.select',
-    'rank trained agents by logged data alone',
-  ),
-  'dataset': (
-    'batch_rl.dataset',
-    'fetch, verify, inspect, convert and compare logged data',
-  ),
-  'report': (
-    'batch_rl.report',
-    'tables and plots of runs, with intervals, and a page',
-  ),
-  'sweep': (
-    'batch_rl.sweep',
-    'many runs: on this machine, a Ray cluster or SLURM',
-  ),
+  'train': 'batch_rl.fixed_replay.train',
+  'online': 'batch_rl.baselines.train',
+  'evaluate': 'batch_rl.fixed_replay.evaluate',
+  'select': 'batch_rl.fixed_replay.select',
+  'dataset': 'batch_rl.dataset',
+  'report': 'batch_rl.report',
+  'sweep': 'batch_rl.sweep',
 }
 
 
@@ -53,9 +41,7 @@ def main() -> int:
   """
   name, *arguments = sys.argv[1:] or ['--help']
   if name in ('-h', '--help'):
-    lines = [f'  {name:<10}{does}' for name, (_, does) in COMMANDS.items()]
-    text = (__doc__ or '').format(commands='\n'.join(lines))
-    return programs.run(lambda: print(text, end=''))
+    return programs.run(lambda: print(__doc__ or '', end=''))
   elif name == '--version':
     print(f'batch_rl {batch_rl.__version__}')
   elif name not in COMMANDS:
@@ -68,7 +54,7 @@ def main() -> int:
       sys.path[:] = [*sys.path[1:], os.getcwd()]
     sys.argv[1:] = arguments
     try:
-      runpy.run_module(COMMANDS[name][0], run_name='__main__', alter_sys=True)
+      runpy.run_module(COMMANDS[name], run_name='__main__', alter_sys=True)
     except ImportError as error:
       if getattr(error.__cause__, 'name', None) != 'batch_rl':
         raise

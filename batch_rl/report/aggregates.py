@@ -5,18 +5,17 @@ Precipice, NeurIPS 2021. Scores are normalised, float (runs, games). Intervals c
 95 % and are reproducible.
 """
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from rliable import library, metrics
 
 from batch_rl.report import normalisation
 from batch_rl.report.comparison import Comparison
-from batch_rl.utils import files
+from batch_rl.utils import files, seeding
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
 GAMES_ABOVE = 'Games above online DQN'
@@ -240,19 +239,12 @@ def _estimate(
   if min(map(len, arrays)) < 2:
     value = function(*arrays)
     return Estimate(value, *np.full((2, *value.shape), np.nan))
-  with _seeded(_SEED):
+  states = seeding.random_states()
+  try:
+    np.random.seed(_SEED)  # rliable uses the global generator
     values, intervals = library.get_interval_estimates(
       {'': scores}, function, reps=REPETITIONS
     )
-  return Estimate(values[''], *intervals[''])
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-  """Seeds NumPy's global generator, which rliable uses, and restores it."""
-  state = np.random.get_state()
-  np.random.seed(seed)
-  try:
-    yield
   finally:
-    np.random.set_state(state)
+    seeding.restore_random_states(states)
+  return Estimate(values[''], *intervals[''])

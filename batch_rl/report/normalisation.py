@@ -37,8 +37,6 @@ from batch_rl.utils import choices, files
 NORMALISERS = ('dqn_final', 'dqn_best', 'human', 'gamer')
 # Random scores of the normalisers.
 _RANDOM = {'human': 'human_random', 'gamer': 'gamer_random'}
-# Normalised scores of the references; the others are 1.
-_REFERENCE = {'gamer': 100.0}
 SCORES_DIRECTORY = pathlib.Path(__file__).with_name('scores')
 NORMALISERS_CSV = SCORES_DIRECTORY / 'normalisers.csv'
 RANDOM_SCORES_CSV = SCORES_DIRECTORY / 'random_scores.csv'
@@ -134,7 +132,7 @@ def denormalise(
 
 def reference_score(normaliser: str) -> float:
   """Returns the normalised score of the reference: 100 for 'gamer', else 1."""
-  return _REFERENCE.get(normaliser, 1.0)
+  return 100.0 if normaliser == 'gamer' else 1.0
 
 
 def reference_name(normaliser: str) -> str:

@@ -1,5 +1,7 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from batch_rl.minatar import games as minatar
@@ -33,26 +35,24 @@ def notes_on(rows: Rows) -> list[str]:
   ]
 
 
-def _differences(rows: Rows) -> list[str]:
-  """Returns notes on different protocols of methods in a game."""
+def _differences(rows: Rows) -> Iterator[str]:
+  """Yields notes on different protocols of methods in a game."""
   protocols = pd.DataFrame(
     {**run.protocol, 'rom': rom_name(run), 'iterations': str(run.done)}
     for _, run in rows
   )
-  notes = []
   for name, column in protocols.items():
     values = column.groupby([run.game for _, run in rows]).unique()
     differing = values[values.map(len) > 1]
     if len(differing):
-      notes.append(
+      yield (
         f'Methods differ in {name} ({", ".join(sorted(set().union(*differing)))}) in '
         f'{files.format_names(list(differing.index))}: compare them with care.'
       )
-  return notes
 
 
-def _departures_from_reference(runs: list[RunResults]) -> list[str]:
-  """Returns notes on departures from the protocol of the reference scores."""
+def _departures_from_reference(runs: list[RunResults]) -> Iterator[str]:
+  """Yields notes on departures from the protocol of the reference scores."""
   values: dict[tuple[str, str, str], set[str]] = {}
   other_roms = set()
   for run in runs:
@@ -66,44 +66,41 @@ def _departures_from_reference(runs: list[RunResults]) -> list[str]:
     for name, expected in reference.items():
       if (value := run.protocol[name]) not in ('?', expected):
         values.setdefault((name, where, expected), set()).add(value)
-  notes = [
-    f'Evaluated with {name} {", ".join(sorted(found))}{where}; '
-    f'{_SOURCES.get(name + where, "the reference scores")} were measured with {expected}.'
-    for (name, where, expected), found in values.items()
-  ]
+  for (name, where, expected), found in values.items():
+    yield (
+      f'Evaluated with {name} {", ".join(sorted(found))}{where}; '
+      f'{_SOURCES.get(name + where, "the reference scores")} were measured with {expected}.'
+    )
   if other_roms:
-    notes.append(
+    yield (
       'Evaluated on another ROM than the dataset and its online DQN: '
       f'{files.format_names(other_roms)}.'
     )
-  return notes
 
 
-def _uncertain_runs(runs: list[RunResults]) -> list[str]:
-  """Returns notes on unknown protocols, changed settings, and other data."""
-  notes = []
+def _uncertain_runs(runs: list[RunResults]) -> Iterator[str]:
+  """Yields notes on unknown protocols, changed settings, and other data."""
   if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
-    notes.append(
+    yield (
       'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
       f'{files.format_names(unknown)}.'
     )
   if changed := {r.directory for r in runs if r.provenance['changes']}:
-    notes.append(
+    yield (
       'Settings, data or versions changed during these runs, see their run.json: '
       f'{files.format_names(changed)}.'
     )
   if other := data_that_differ(runs):
-    notes.append(
+    yield (
       f'Trained on different data of one name: {files.format_names(other)}; compare '
       'shards and subset_hash in runs.csv.'
     )
   roots = {r.data_root for r in runs if r.provenance['replay_dir']}
   if len(roots) > 1:
-    notes.append(
+    yield (
       f'Trained on logs in different directories: {files.format_names(roots)}; make sure '
       'that they are of the same dataset.'
     )
-  return notes
 
 
 def _versions_of_code(rows: Rows) -> list[str]:
@@ -120,8 +117,8 @@ def _versions_of_code(rows: Rows) -> list[str]:
   ]
 
 
-def _small_samples(rows: Rows) -> list[str]:
-  """Returns notes on scores of few runs, or of one run of the dataset."""
+def _small_samples(rows: Rows) -> Iterator[str]:
+  """Yields notes on scores of few runs, or of one run of the dataset."""
   data: dict[tuple[str, str], list[str]] = {}
   for method, run in rows:
     data.setdefault((method, run.game), []).append(run.data)
@@ -129,15 +126,14 @@ def _small_samples(rows: Rows) -> list[str]:
   for (method, game), logs in data.items():
     if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
       one_log.setdefault(method, []).append(game)
-  notes = [
-    f'{method}: all runs of {files.format_names(games)} trained on the same log; '
-    'their intervals are over seeds, not over data.'
-    for method, games in one_log.items()
-  ]
+  for method, games in one_log.items():
+    yield (
+      f'{method}: all runs of {files.format_names(games)} trained on the same log; '
+      'their intervals are over seeds, not over data.'
+    )
   fewest = min(map(len, data.values()), default=3)
   if fewest < 3:
-    notes.append(
+    yield (
       f'Some scores are of fewer than three runs ({fewest}): their intervals say '
       'little.'
     )
-  return notes

@@ -8,6 +8,7 @@ names of methods, tick labels and axis labels overlap, and they have no line sty
 
 import io
 import os
+import pathlib
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,23 +40,9 @@ _DIAGNOSTICS = {
   'srank': 'effective rank (features)',
 }
 # Parameters of matplotlib, for drawing and writing.
-PARAMETERS: dict[Any, Any] = {
-  'font.size': 8,
-  'axes.titlesize': 8,
-  'figure.labelsize': 8,
-  'axes.spines.top': False,
-  'axes.spines.right': False,
-  'axes.grid': True,
-  'axes.formatter.useoffset': False,
-  'grid.color': '#808080',
-  'grid.alpha': 0.25,
-  'legend.frameon': False,
-  'legend.labelspacing': 0.2,
-  'lines.linewidth': 1.5,
-  'pdf.fonttype': 42,  # Embeds text as text, as publishers demand.
-  'svg.fonttype': 'none',  # Text that can be searched.
-  'text.parse_math': False,  # Names may contain dollars.
-}
+PARAMETERS = matplotlib.rc_params_from_file(
+  pathlib.Path(__file__).with_suffix('.mplstyle'), use_default_template=False
+)
 
 
 def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
@@ -195,13 +182,13 @@ class Plotter:
     """Draws the IQM of normalised scores against iterations."""
     plot, [[ax]] = _subplots()
     for method, array in summary.scores.items():
-      returns = [
-        self._returns(method, game)[: len(array)] for game in summary.games
-      ]
-      scores = [
-        normalisation.normalise(curves, game, summary.normaliser)
-        for game, curves in zip(summary.games, returns, strict=True)
-      ]
+      scores = []
+      for game in summary.games:
+        runs = self._compared.select(method, game)[: len(array)]
+        returns = np.stack([run.returns for run in runs])  # of one length
+        scores.append(
+          normalisation.normalise(returns, game, summary.normaliser)
+        )
       estimate = aggregates.curve(np.stack(scores, axis=1))
       self._curve(ax, method, np.arange(len(estimate.value)) + 1, estimate)
     ax.set_xlabel(self._steps)
@@ -239,11 +226,6 @@ class Plotter:
     plot.supxlabel(self._steps)
     _legend(plot)
     return plot
-
-  def _returns(self, method: str, game: str) -> np.ndarray:
-    """Returns the returns of runs, (runs, iterations); a method has one length."""
-    runs = self._compared.select(method, game)
-    return np.stack([run.returns for run in runs])
 
   def _draw_runs(self, ax, game, name=''):
     """Draws means with intervals, and runs under way as thin lines.

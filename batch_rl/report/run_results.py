@@ -22,7 +22,6 @@ from batch_rl.utils import files, programs, safe_pickle
 from batch_rl.utils.user_code import function_records
 
 _LOGS = evaluations_lib.LOGS
-_value = run_record.value_of
 _ITERATIONS, _TRAINING_STEPS = 200, 250_000  # Defaults of Dopamine's runner.
 
 
@@ -199,7 +198,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
         f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
-  iterations = _value(bindings, 'num_iterations', settings_lib.RUNNER)
+  iterations = run_record.value_of(bindings, 'num_iterations')
   planned = _number(iterations, _ITERATIONS) if record else None
   return RunResults(
     directory,
@@ -342,7 +341,7 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   """Returns the length of an iteration, e.g. `62,500 updates`; '' if unknown."""
   if not record:
     return ''
-  bound = _value(bindings, 'training_steps', settings_lib.RUNNER)
+  bound = run_record.value_of(bindings, 'training_steps')
   steps = _number(bound, _TRAINING_STEPS)
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
@@ -378,7 +377,7 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  bound = _value(bindings, 'max_steps_per_episode', settings_lib.RUNNER)
+  bound = run_record.value_of(bindings, 'max_steps_per_episode')
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   rom = str(environment.get('rom_md5', 'none'))
@@ -389,7 +388,6 @@ def _protocol(
     'sticky': str(environment.get('repeat_action_probability', 'none')),
     'rom': rom,
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
-    'steps': _value(bindings, 'evaluation_steps', settings_lib.RUNNER)
-    or '125000',
+    'steps': run_record.value_of(bindings, 'evaluation_steps') or '125000',
   }
   return protocol if record else dict.fromkeys(protocol, '?')

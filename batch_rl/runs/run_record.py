@@ -260,17 +260,14 @@ def bindings(text: str) -> dict[str, str]:
   return values
 
 
-def value_of(
-  bindings: Mapping[str, str], name: str, owner: str = r'\w+'
-) -> str:
-  """Returns the value of a parameter without quotes; '' if it is unbound.
+def value_of(bindings: Mapping[str, str], name: str) -> str:
+  """Returns the value of a runner's parameter without quotes; '' if it is unbound.
 
   Args:
     bindings: Values by name, as `bindings` returns them.
     name: Name of the parameter.
-    owner: Pattern of the name of its class or function.
   """
-  pattern = re.compile(rf'(.*[./])?{owner}\.{name}')
+  pattern = re.compile(rf'(.*[./])?{settings_lib.RUNNER}\.{name}')
   for key, value in bindings.items():
     if pattern.fullmatch(key):
       return value.strip('\'"')

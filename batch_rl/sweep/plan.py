@@ -233,7 +233,7 @@ def _game(name: str, data_dir: str | None) -> str:
 
 
 def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
-  methods = _methods(settings)
+  methods = [*_methods(settings)]
   names = settings['games']
   if names in ('all', ['all']):
     names = dataset_games()
@@ -320,8 +320,8 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   )
 
 
-def _methods(settings) -> list[_Method]:
-  """Returns every agent with every combination of the grid."""
+def _methods(settings) -> Iterable[_Method]:
+  """Yields every agent with every combination of the grid."""
   grid = {
     parameter: values if isinstance(values, list) else [values]
     for parameter, values in settings['grid'].items()
@@ -337,7 +337,6 @@ def _methods(settings) -> list[_Method]:
     for parameter, short in zip(grid, last, strict=True)
   }
   shared = _strings('gin_bindings', settings['gin_bindings'])
-  methods = []
   for agent in _agents(settings):
     for combination in itertools.product(*grid.values()):
       chosen = dict(zip(grid, combination, strict=True))
@@ -345,14 +344,11 @@ def _methods(settings) -> list[_Method]:
       # With characters that a path may have.
       names = {p: re.sub(r'[^\w.+-]+', '_', str(v)) for p, v in chosen.items()}
       variant = (f'{labels[p]}={v.strip("_")}' for p, v in names.items())
-      methods.append(
-        dataclasses.replace(
-          agent,
-          gin_bindings=(*shared, *agent.gin_bindings, *own),
-          variant=','.join(variant),
-        )
+      yield dataclasses.replace(
+        agent,
+        gin_bindings=(*shared, *agent.gin_bindings, *own),
+        variant=','.join(variant),
       )
-  return methods
 
 
 def _agents(settings) -> Iterable[_Method]:

@@ -12,14 +12,14 @@ def test_each_command_runs_its_module(monkeypatch, capsys, tmp_path):
   monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
   script = str(tmp_path / 'batch-rl')
   monkeypatch.setattr(runpy, 'run_module', lambda name, **_: ran.append(name))
-  for name, (_, purpose) in command.COMMANDS.items():
+  for name in command.COMMANDS:
     monkeypatch.setattr(sys, 'argv', [script, name, '--help'])
     assert command.main() == 0
     assert str(tmp_path) not in sys.path and sys.path[-1] == os.getcwd()
     assert sys.argv[1:] == ['--help'] and importlib.util.find_spec(ran[-1])
     monkeypatch.setattr(sys, 'argv', ['batch-rl'])
     assert command.main() == 0
-    assert f'  {name:<10}{purpose}\n' in capsys.readouterr().out
+    assert f'\n  {name:<10}' in capsys.readouterr().out
   assert len(ran) == len(set(ran)) == 7
   monkeypatch.setattr(sys, 'argv', ['batch-rl', 'tran'])
   assert command.main() == 2

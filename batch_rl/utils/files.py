@@ -75,8 +75,10 @@ def read_json(path: str, schema: Any = object) -> Any:
       The message names the file, the key and the value.
   """
   try:
-    if is_remote(path) and not exists(path):
-      return None
+    if is_remote(path):
+      with remote_errors(path) as tf:
+        if not tf.io.gfile.exists(path):
+          return None
     content = read_bytes(path)
   except FileNotFoundError:
     return None
@@ -254,14 +256,6 @@ def format_names(names: Collection[str]) -> str:
   """Formats the names in a directory for a message: at most eight, sorted."""
   shown = ', '.join(sorted(names)[:8]) or 'nothing'
   return f'{shown}, ...' if len(names) > 8 else shown
-
-
-def exists(path: str) -> bool:
-  """Returns whether a local or remote file or directory exists."""
-  if is_remote(path):
-    with remote_errors(path) as tf:
-      return tf.io.gfile.exists(path)
-  return os.path.exists(path)
 
 
 def names_in(path: str) -> list[str]:

@@ -101,7 +101,6 @@ class HttpRemote(remotes.Remote):
         headers={'Accept-Encoding': 'identity', **(headers or {})},
         stream=True,
         timeout=(_CONNECT_SECONDS, self._timeout),
-        allow_redirects=True,
       )
     except requests.exceptions.SSLError as error:
       raise remotes.PermanentError(remotes.root_cause(error)) from error
@@ -137,11 +136,7 @@ class HttpRemote(remotes.Remote):
       ) from error
     except urllib3.exceptions.ProtocolError as error:
       raise remotes.TransientError(remotes.DROPPED) from error
-    except (
-      requests.exceptions.RequestException,
-      urllib3.exceptions.HTTPError,
-      OSError,
-    ) as error:
+    except (urllib3.exceptions.HTTPError, OSError) as error:
       raise remotes.TransientError(remotes.root_cause(error)) from error
 
 

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 
 from batch_rl.dataset.fetch import remotes
-from batch_rl.dataset.shards import manifests
-from batch_rl.utils import files
+from batch_rl.utils import files, json_schema
 
 # End of the name of a note.
 NOTE = '.json'
+_NOTE_SCHEMA = {'bytes': json_schema.Required(range(2**53)), 'version': str}
 # Limit for a file of unknown size. An uncompressed shard, the largest file, has 7.06 GB.
 _MOST_BYTES = 1 << 33
 
@@ -102,14 +102,10 @@ class PartialFile:
     if not os.path.exists(self._path):
       return None
     try:
-      note = files.read_json(
-        self._note, {'bytes': range(2**53), 'version': str}
-      )
+      note = files.read_json(self._note, _NOTE_SCHEMA)
     except ValueError:
       return None
-    size = manifests.look_up(note, 'bytes', kind=int)
-    version = manifests.look_up(note, 'version', kind=str)
-    return None if size is None else remotes.RemoteStat(size, version)
+    return note and remotes.RemoteStat(note['bytes'], note.get('version'))
 
   def discard(self) -> None:
     """Removes the file and its note, and takes its bytes off the count."""

@@ -183,17 +183,12 @@ def _join(signatures: Iterable[inspect.Signature]) -> inspect.Signature:
       if kind is not parameter.KEYWORD_ONLY:
         by_position = by_position and name not in joined
         if parameter.default is parameter.empty:
-          by_position = by_position and not any(
-            map(_is_optional, joined.values())
+          by_position = by_position and all(
+            before.kind is before.KEYWORD_ONLY or before.default is before.empty
+            for before in joined.values()
           )
         kind = kind if by_position else parameter.KEYWORD_ONLY
       joined.setdefault(name, parameter.replace(kind=kind))
     kinds = [parameter.kind for parameter in parameters]
     by_position = by_position and inspect.Parameter.VAR_POSITIONAL in kinds
   return inspect.Signature(sorted(joined.values(), key=lambda p: p.kind))
-
-
-def _is_optional(parameter: inspect.Parameter) -> bool:
-  """Returns whether a positional parameter has a default."""
-  is_positional = parameter.kind is not parameter.KEYWORD_ONLY
-  return is_positional and parameter.default is not parameter.empty

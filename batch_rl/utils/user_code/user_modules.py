@@ -107,22 +107,25 @@ def _is_main(module: str) -> bool:
 def loaded_folders() -> list[str]:
   """Returns the folders from which modules of the user have been imported."""
   folders: dict[str, None] = {}
-  for name, module in list(sys.modules.items()):
-    path = getattr(module, '__file__', None)
-    if path and is_user_file(path):
-      file = pathlib.Path(os.path.abspath(path).removesuffix('/__init__.py'))
-      depth, inside = name.count('.'), f'/{name.replace(".", "/")}'
-      # The path of a module of a package ends with the names of both.
-      if not depth or str(file.with_suffix('')).endswith(inside):
-        folders[str(file.parents[depth])] = None
+  for name, path in _loaded_files().items():
+    file = pathlib.Path(os.path.abspath(path).removesuffix('/__init__.py'))
+    depth, inside = name.count('.'), f'/{name.replace(".", "/")}'
+    # The path of a module of a package ends with the names of both.
+    if not depth or str(file.with_suffix('')).endswith(inside):
+      folders[str(file.parents[depth])] = None
   return list(folders)
 
 
 def loaded_code() -> dict[str, str]:
   """Returns 12 digits of each imported user module's SHA-256, by its name."""
+  paths = _loaded_files().items()
+  return {n: files.sha256(p)[:12] for n, p in paths if os.path.exists(p)}
+
+
+def _loaded_files() -> dict[str, str]:
+  """Returns the files of the user's imported modules, by name."""
   paths = {n: getattr(m, '__file__', '') for n, m in [*sys.modules.items()]}
-  own = {n: path for n, path in paths.items() if path and is_user_file(path)}
-  return {n: files.sha256(p)[:12] for n, p in own.items() if os.path.exists(p)}
+  return {n: path for n, path in paths.items() if path and is_user_file(path)}
 
 
 def is_user_file(path: str) -> bool:
@@ -142,14 +145,11 @@ def is_raised_by_user(error: BaseException) -> bool:
   """
   if isinstance(error, SyntaxError) and is_user_file(error.filename or ''):
     return True
-  frames = [
-    frame.f_code.co_filename
-    for frame, _ in traceback.walk_tb(error.__traceback__)
-  ]
+  stack = traceback.walk_tb(error.__traceback__)
+  frames = [frame.f_code.co_filename for frame, _ in stack]
   named = re.findall(r'File "([^"]+)", line', str(error))
-  return any(map(is_user_file, frames + named)) and is_outside_package(
-    frames[-1]
-  )
+  is_user = any(map(is_user_file, frames + named))
+  return is_user and is_outside_package(frames[-1])
 
 
 def is_outside_package(path: str) -> bool:
