@@ -240,10 +240,10 @@ def _read(
     resolved = pathlib.Path(directory).resolve()
     given = [path for path in names if resolved.is_relative_to(path)]
     used.update(given)
-    # The folder nearest to the run counts.
-    nearest = max(given, key=lambda path: len(path.parts), default=None)
+    given.sort(key=lambda path: len(path.parts))
+    named = names[given[-1]] if given else ()  # the folder nearest to the run
     try:
-      results.append(run_results.read_run(directory, *names.get(nearest, ())))
+      results.append(run_results.read_run(directory, *named))
     except run_results.NoResultsError as error:
       unread.append((directory, error.reason))
   for path in names.keys() - used:
