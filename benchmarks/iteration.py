@@ -73,9 +73,7 @@ def offline_agent(name: str, data_dir: str = DATA_DIR, **bindings):
   if measuring.QUICK:
     gin.bind_parameter('FixedReplayBuffer.replay_file_end_index', 1)
   with tf.Graph().as_default():
-    seeding.seed_libraries(
-      seeding.run_seed(), 0, seeding.has_deterministic_ops()
-    )
+    seeding.seed_libraries(seeding.run_seed(), 0)
     return run_experiment.create_offline_agent(None, _Environment, data_dir)
 
 

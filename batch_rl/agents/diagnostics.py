@@ -4,7 +4,6 @@ All are functions of what an agent computes for n states, and return numbers by 
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def of_values(
   if returns is not None and is_known is not None and is_known.any():
     found['return_to_go'] = returns[is_known].mean()
     found['overestimation'] = (logged - returns)[is_known].mean()
-  return _as_floats(found)
+  return found
 
 
 def of_features(
@@ -53,13 +52,11 @@ def of_features(
     et al. (2023, arXiv 2302.12902) with tau = 0.
   """
   products = np.einsum('nk,nk->n', features, next_features, dtype=np.float64)
-  return _as_floats(
-    {
-      'srank': effective_rank(features),
-      'feature_dot_product': products.mean(),
-      'dead_units': (features == 0).all(axis=0).mean(),
-    }
-  )
+  return {
+    'srank': effective_rank(features),
+    'feature_dot_product': products.mean(),
+    'dead_units': (features == 0).all(axis=0).mean(),
+  }
 
 
 def effective_rank(features: np.ndarray, delta: float = 0.01) -> float:
@@ -91,9 +88,4 @@ def effective_rank(features: np.ndarray, delta: float = 0.01) -> float:
 
 def global_norm(arrays: Iterable[np.ndarray]) -> float:
   """Returns the square root of the sum of all squares."""
-  norms = [np.linalg.norm(np.ravel(array)) for array in arrays]
-  return float(np.linalg.norm(norms))
-
-
-def _as_floats(found: dict[str, Any]) -> dict[str, float]:
-  return {name: float(value) for name, value in found.items()}
+  return float(np.linalg.norm([np.linalg.norm(array) for array in arrays]))

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from batch_rl.agents import graph_checks
 
-class NoFeaturesError(ValueError):
+
+class NoFeaturesError(graph_checks.NetworkError):
   """A network's last layers are not found, or not as they are needed."""
-
-  # AutoGraph, which converts `call`, would add lines about its own code.
-  ag_pass_through = True
 
 
 class Call(NamedTuple):

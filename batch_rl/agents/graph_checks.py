@@ -12,6 +12,13 @@ _RANDOM = re.compile(
 _PYTHON = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
 
 
+class NetworkError(ValueError):
+  """A user's network is not as its agent needs it."""
+
+  # AutoGraph, which converts `call`, would add lines about its own code.
+  ag_pass_through = True
+
+
 @tf.autograph.experimental.do_not_convert
 def check_outputs(
   network: Any, outputs: Any, expected: Mapping[str, tuple[int, ...]]
@@ -24,12 +31,12 @@ def check_outputs(
     expected: Shape of each field, without the axis of the states.
 
   Raises:
-    ValueError: If the network is not a Keras model; or a field is missing, is not
+    NetworkError: If the network is not a Keras model; or a field is missing, is not
       float32, or has another shape.
   """
   name = type(network).__name__
   if not isinstance(network, tf.keras.layers.Layer):
-    raise ValueError(
+    raise NetworkError(
       f'The network {name} is not of a Keras class: derive it from tf.keras.Model.'
     )
   for field, shape in expected.items():
@@ -41,7 +48,7 @@ def check_outputs(
       describe(outputs) if value is None else f'{field}, {describe(value)}'
     )
     sizes = ', '.join(map(str, ('n', *shape)))
-    raise ValueError(
+    raise NetworkError(
       f'{name}.call returned {found}; expected a named tuple with {field}, float32 '
       f'({sizes}).'
     )
@@ -211,13 +218,9 @@ def check_acting(outputs: Any, agent: type) -> None:
       )
 
 
-def are_same(left: tf.Graph, right: tf.Graph) -> bool:
-  """Returns whether two graphs have the same operations and constants."""
-  first, second = (
-    [(node.op, node.attr['value']) for node in _nodes(graph)]
-    for graph in (left, right)
-  )
-  return first == second
+def operations(graph: tf.Graph) -> list[tuple[str, Any]]:
+  """Returns the operations of a graph and their constants, for a comparison."""
+  return [(node.op, node.attr['value']) for node in _nodes(graph)]
 
 
 def _outside(tensor: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,6 @@ from absl import flags
 
 from batch_rl.baselines.agents import REGISTRY
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.store import store_directory
 from batch_rl.runs import command_line, games, interruption, run_record
 from batch_rl.runs.bindings import bound
 from batch_rl.utils import files
@@ -77,20 +76,10 @@ def main(unused_argv: Any = None) -> None:
     from batch_rl.runs import initial_weights
 
     record = command_line.start_run(
-      command_line.configure(sources, 'create_online_agent', REGISTRY),
-      init_checkpoint_dir=FLAGS.init_checkpoint_dir
-      and store_directory.absolute(FLAGS.init_checkpoint_dir),
+      command_line.configure(sources, 'create_online_agent', REGISTRY)
     )
-    init_checkpoint_dir = initial_weights.needed(
-      FLAGS.init_checkpoint_dir, FLAGS.base_dir
-    )
+    init_checkpoint_dir = initial_weights.needed(FLAGS, record, REGISTRY)
     if init_checkpoint_dir:
-      initial_weights.check_run(
-        init_checkpoint_dir,
-        record,
-        games.configured_game(),
-        REGISTRY.find(record['agent']),
-      )
       record['init_checkpoint'] = initial_weights.latest_checkpoint(
         init_checkpoint_dir
       )

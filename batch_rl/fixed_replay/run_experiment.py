@@ -216,11 +216,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     seconds = max(done['seconds'], 1e-9)
     updates = done['updates']
     mean_loss = done['total_loss'] / updates if updates else math.nan
-    return (
-      mean_loss,
-      updates / seconds,
-      done['seconds_waited'] / seconds,
-    )
+    return mean_loss, updates / seconds, done['seconds_waited'] / seconds
 
   def _train_state(self, done):
     return {**done, 'random': seeding.random_states()}

@@ -163,10 +163,8 @@ def rank_correlation(good: np.ndarray, returns: np.ndarray) -> float:
   Returns:
     In [-1, 1]; NaN if all scores or all returns are equal.
   """
-  ranks = [pd.Series(values).rank().to_numpy() for values in (good, returns)]
-  if any(np.ptp(values) == 0 for values in ranks):
-    return float('nan')
-  return float(np.corrcoef(*ranks)[0, 1])
+  ranks = pd.DataFrame({'good': good, 'returns': returns}).rank()
+  return float(ranks.corr().iloc[0, 1])
 
 
 def regret(good: np.ndarray, returns: np.ndarray) -> float:

@@ -54,19 +54,11 @@ def make_runner(
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
     command_line.bind('FixedReplayRunner.training_steps', int(updates) * period)
-  weights = given.init_checkpoint_dir
   record = command_line.start_run(
-    agent,
-    given,
-    replay_dir=store_directory.absolute(replay_data_dir),
-    init_checkpoint_dir=weights and store_directory.absolute(weights),
+    agent, given, replay_dir=store_directory.absolute(replay_data_dir)
   )
-  game = games.configured_game()
-  games.check_game(replay_data_dir, game)
-  needed = initial_weights.needed(weights, given.base_dir)
-  if needed:
-    agent_class = REGISTRY.find(record['agent'])
-    initial_weights.check_run(needed, record, game, agent_class)
+  games.check_game(replay_data_dir, games.configured_game())
+  needed = initial_weights.needed(given, record, REGISTRY)
   create = create_agent or functools.partial(
     run_experiment.create_offline_agent, init_checkpoint_dir=needed
   )

@@ -85,14 +85,9 @@ class _SeveralOutputs(KerasModel):
     """
     outputs = super().call(state)
     count = math.prod(self._outputs_shape)
-    try:
-      graph_checks.check_outputs(
-        getattr(self, 'q_network', self), outputs, {'q_values': (count,)}
-      )
-    except ValueError as error:
-      # Otherwise AutoGraph, which converts `call`, adds lines about its own code.
-      vars(error)['ag_pass_through'] = True
-      raise
+    graph_checks.check_outputs(
+      getattr(self, 'q_network', self), outputs, {'q_values': (count,)}
+    )
     return tf.reshape(outputs.q_values, (-1, *self._outputs_shape))
 
 

@@ -8,7 +8,6 @@ the state after iteration 3, `ckpt-4-120000` the state after 120,000 agent steps
 iteration 4.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
@@ -161,6 +160,7 @@ def find(base_dir: str) -> list[Checkpoint]:
 
 # The module under which users' gin files name it in full.
 @gin.configurable(module='batch_rl.checkpoints', denylist=['base_dir'])
+@dataclasses.dataclass(eq=False)
 class Checkpoints:
   """Writes, finds and removes the checkpoints of a run.
 
@@ -177,20 +177,14 @@ class Checkpoints:
       them.
   """
 
-  def __init__(
-    self,
-    base_dir: str,
-    keep: int = 4,
-    keep_every: int | None = None,
-    every_minutes: float | None = 10.0,
-    every_steps: int | None = None,
-  ):
-    self._base_dir = base_dir
-    self._directory = os.path.join(base_dir, 'checkpoints')
-    self._keep = keep
-    self._keep_every = keep_every
-    self._every_minutes = every_minutes
-    self._every_steps = every_steps
+  base_dir: str
+  keep: int = 4
+  keep_every: int | None = None
+  every_minutes: float | None = 10.0
+  every_steps: int | None = None
+
+  def __post_init__(self):
+    self._directory = os.path.join(self.base_dir, 'checkpoints')
     self._last_time = time.monotonic()
     self._last = Position(0)
 
@@ -207,7 +201,7 @@ class Checkpoints:
     """
     self._remove_unfinished()
     damaged: list[Checkpoint] = []
-    for checkpoint in reversed(find(self._base_dir)):
+    for checkpoint in reversed(find(self.base_dir)):
       try:
         state = checkpoint.read()
       except ValueError as error:
@@ -249,12 +243,12 @@ class Checkpoints:
 
   def is_due(self, position: Position) -> bool:
     """Returns whether a checkpoint within an iteration is due."""
-    if self._every_minutes is not None:
-      if time.monotonic() - self._last_time >= 60 * self._every_minutes:
+    if self.every_minutes is not None:
+      if time.monotonic() - self._last_time >= 60 * self.every_minutes:
         return True
     same = position.iteration == self._last.iteration
     since = position.steps - (self._last.steps if same else 0)
-    return self._every_steps is not None and since >= self._every_steps
+    return self.every_steps is not None and since >= self.every_steps
 
   def save(
     self,
@@ -306,10 +300,10 @@ class Checkpoints:
     import tensorflow as tf
 
     try:
-      own = find(self._base_dir)
+      own = find(self.base_dir)
       ends = [c for c in own if not c.position.steps]
-      kept = [*own[-2:], *ends[-self._keep :]]
-      if every := self._keep_every:
+      kept = [*own[-2:], *ends[-self.keep :]]
+      if every := self.keep_every:
         kept += [c for c in ends if c.position.iteration % every == 0]
       for checkpoint in own:
         if checkpoint not in kept:
@@ -329,8 +323,7 @@ def _write(work, position, write, state, about) -> list[str]:
   with open(os.path.join(work, _STATE), 'wb') as file:
     file.write(safe_pickle.dumps({**state, 'agent': bundle}))
   # TensorFlow records the paths of the files, which change with the folder.
-  with contextlib.suppress(FileNotFoundError):
-    os.remove(os.path.join(work, 'checkpoint'))
+  pathlib.Path(work, 'checkpoint').unlink(missing_ok=True)
   hashes = {}
   for path in sorted(pathlib.Path(work).rglob('*')):
     if path.is_file():

@@ -26,6 +26,7 @@ from absl import app, flags, logging
 
 from batch_rl.agents import registry
 from batch_rl.dataset.shards import shard_reader
+from batch_rl.dataset.store import store_directory
 from batch_rl.runs import games, interruption, run_record
 from batch_rl.runs import gin_files as gin_files_lib
 from batch_rl.runs.bindings import (
@@ -361,12 +362,14 @@ def start_run(
   if seed is None:
     seed = bound.query('run_seed.seed')
   run_record.lock(given.base_dir)
+  weights = given.init_checkpoint_dir
   record = run_record.start(
     given.base_dir,
     seed,
     given.accept_changes,
     agent=agent,
     gin_config=gin_files_lib.config_text(),
+    init_checkpoint_dir=weights and store_directory.absolute(weights),
     **settings,
   )
   bind('run_seed.seed', record.setdefault('seed', secrets.randbits(31)))

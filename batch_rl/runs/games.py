@@ -1,14 +1,13 @@
 """Games of Atari and MinAtar: names, the one that gin configures, that of a log."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gin
 
 from batch_rl.atari import roms
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import manifests
-from batch_rl.dataset.store import store_directory
 from batch_rl.minatar import games as minatar
 from batch_rl.runs.bindings import bound, gin_internals
 
@@ -108,14 +107,9 @@ def logged_game(replay_data_dir: str) -> str | None:
   manifest = manifests.read(replay_data_dir)
   if 'environment' in manifest:
     return manifests.look_up(manifest, 'environment', 'game', kind=str)
-  if store_directory.is_store(replay_data_dir):
-    source = store_directory.StoreDirectory(replay_data_dir).shards_dir
-    replay_data_dir = source or replay_data_dir
-  path = os.path.normpath(os.path.abspath(replay_data_dir))
+  run = run_directories.as_run(replay_data_dir)
   try:
-    return canonical_name(
-      os.path.basename(os.path.dirname(os.path.dirname(path)))
-    )
+    return canonical_name(run.game) if run else None
   except ValueError:
     return None
 

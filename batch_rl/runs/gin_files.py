@@ -198,19 +198,15 @@ def _remedy(message: str) -> str:
 
 def user_files(paths: Iterable[str]) -> list[str]:
   """Returns local gin files and those that they include, without the package's."""
-  found: dict[str, None] = {}
-
-  def visit(path, folders):
-    location = find(path, folders)
-    if location is None or location in found or not _is_of_user(location):
-      return
-    found[location] = None
-    for included in _INCLUDE.findall(_text(location)):
-      visit(included, (os.path.dirname(location),))
-
-  for path in paths:
-    visit(path, ())
-  return list(found)
+  found: list[str] = []
+  locations = [find(path) for path in paths]
+  for location in locations:  # It grows.
+    if location and location not in found and _is_of_user(location):
+      found.append(location)
+      folders = (os.path.dirname(location),)
+      included = _INCLUDE.findall(_text(location))
+      locations += [find(path, folders) for path in included]
+  return found
 
 
 def config_text() -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from batch_rl.agents import registry
 from batch_rl.runs import checkpoints, games, run_record
 from batch_rl.utils import number_ranges
 
@@ -22,28 +23,35 @@ _COMPARED = (
 _HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'Quantiles', 'ImplicitQuantiles'
 
 
-def needed(directory: str | None, base_dir: str) -> str | None:
+def needed(
+  given: Any, record: Mapping[str, Any], agents: registry.Registry
+) -> str | None:
   """Returns the directory of a run's initial weights, if it needs them.
 
   Args:
-    directory: Directory that the user gives; None for random weights.
-    base_dir: Directory of the run. A resumed run has its own weights.
+    given: The flags, or an object with attributes of their names. A run that is resumed
+      has its own weights.
+    record: Record of the run.
+    agents: Agents by name.
 
   Raises:
-    ValueError: If there is no checkpoint in the directory, or its name is empty.
+    ValueError: If there is no checkpoint in the directory, its name is empty, or the
+      weights mean something else in this run.
   """
+  directory = given.init_checkpoint_dir
   if directory == '':
     raise ValueError(
       '--init_checkpoint_dir is empty: give the base_dir of a run, or leave it out.'
     )
-  if directory is None or checkpoints.find(base_dir):
+  if directory is None or checkpoints.find(given.base_dir):
     return None
   latest_checkpoint(directory)
+  _check_run(directory, record, agents.find(record['agent']))
   return directory
 
 
-def check_run(
-  directory: str, record: Mapping[str, Any], game: str | None, agent_class: type
+def _check_run(
+  directory: str, record: Mapping[str, Any], agent_class: type
 ) -> None:
   """Checks that the weights of a run mean the same in another one.
 
@@ -53,7 +61,6 @@ def check_run(
   Args:
     directory: Directory of the weights' run.
     record: Record of the run that starts from them.
-    game: Its game; None for an environment that is not of Atari or MinAtar.
     agent_class: Class of its agent, whose defaults hold for what is unbound.
 
   Raises:
@@ -61,6 +68,7 @@ def check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
+  game = games.configured_game()
   played = game and games.canonical_name(game)
   games.check_game_of_run(directory, theirs, played)
   trained, agent = theirs.get('agent'), record['agent']

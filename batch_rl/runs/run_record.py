@@ -137,19 +137,14 @@ def _read_to_resume(
   record = read(base_dir) or {}
   record = {k: v for k, v in record.items() if v is not None}
   if 'run_id' not in record:
-    refuse_or_note(
-      record,
-      f'{base_dir} has checkpoints but no record of the run',
-      [f'{path} has no run_id: copy "run" of a checkpoint.json'],
-      accept_changes,
-    )
+    problem = f'{base_dir} has checkpoints but no record of the run'
+    lines = [f'{path} has no run_id: copy "run" of a checkpoint.json']
   elif found[-1].run_id() not in (None, record['run_id']):
-    refuse_or_note(
-      record,
-      f'{path} is not of the run that wrote the checkpoints',
-      [f'- run_id = {record["run_id"]}', f'+ run_id = {found[-1].run_id()}'],
-      accept_changes,
-    )
+    problem = f'{path} is not of the run that wrote the checkpoints'
+    lines = changes(record, {**record, 'run_id': found[-1].run_id()})
+  else:
+    return record
+  refuse_or_note(record, problem, lines, accept_changes)
   return record
 
 

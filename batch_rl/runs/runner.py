@@ -83,9 +83,7 @@ class RecordedRunner(run_experiment.Runner):
     self._loggers = loggers
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._seed = seeding.run_seed()
-    seeding.seed_libraries(
-      self._seed, iteration=0, deterministic_ops=seeding.has_deterministic_ops()
-    )
+    seeding.seed_libraries(self._seed, iteration=0)
     self.record = dict(
       record or run_record.start(base_dir, self._seed, accept_changes)
     )

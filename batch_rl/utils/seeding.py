@@ -31,11 +31,6 @@ def run_seed(
   return None if seed is None else operator.index(seed)  # NumPy's, too
 
 
-def has_deterministic_ops() -> bool:
-  """Returns whether the run is restricted to deterministic operations."""
-  return bool(gin.get_bindings(run_seed).get('deterministic_ops'))
-
-
 def derive(seed: int | None, purpose: str, index: int = 0) -> int | None:
   """Returns the 31-bit seed for one purpose.
 
@@ -58,9 +53,7 @@ def of_run(seed: int, number: int) -> int:
   return int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
 
 
-def seed_libraries(
-  seed: int | None, iteration: int, deterministic_ops: bool = False
-) -> None:
+def seed_libraries(seed: int | None, iteration: int) -> None:
   """Seeds Dopamine's sources of randomness: `random`, NumPy and the graph.
 
   A run calls it at the start of every iteration, so a run that resumes there
@@ -68,8 +61,8 @@ def seed_libraries(
 
   Args:
     seed: Seed of the run; None leaves everything unseeded.
-    iteration: Number of the iteration. The first one also seeds the graph.
-    deterministic_ops: Whether to restrict TensorFlow to deterministic operations.
+    iteration: Number of the iteration. The first one also seeds the graph, and
+      restricts TensorFlow to deterministic operations if gin asks for them.
   """
   if seed is None:
     return
@@ -79,7 +72,7 @@ def seed_libraries(
     import tensorflow as tf
 
     tf.compat.v1.set_random_seed(derive(seed, 'tensorflow'))
-    if deterministic_ops:
+    if gin.get_bindings(run_seed).get('deterministic_ops'):
       tf.config.experimental.enable_op_determinism()
 
 

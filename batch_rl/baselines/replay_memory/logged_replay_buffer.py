@@ -18,9 +18,7 @@ from batch_rl.utils import files
 from batch_rl.utils.user_code import gin_signatures
 
 # Parameters of the memory that the agent gives.
-DENYLIST = (
-  *('log_dir', 'observation_shape', 'stack_size', 'update_horizon', 'seed'),
-)
+DENYLIST = 'log_dir observation_shape stack_size update_horizon seed'.split()
 STATE_NAME = 'replay_log_ckpt.{}.json'
 
 

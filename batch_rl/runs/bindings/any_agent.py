@@ -11,7 +11,6 @@ parameter counts, whether it names the agent or `AnyAgent`. Give the environment
 last. A warning names each binding that another order discards.
 """
 
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -90,13 +89,10 @@ def _is_of_user(binding: bound.Binding) -> bool:
 
 def _has(agent_class, parameter, agents):
   """Returns whether the agent has a parameter; refuses one that none has."""
-  if parameter in inspect.signature(agent_class).parameters:
+  if parameter in bound.parameters(agent_class):
     return True
-  known = {
-    name
-    for agent in (agent_class, *agents.load_all().values())
-    for name in inspect.signature(agent).parameters
-  }
+  classes = agent_class, *agents.load_all().values()
+  known: set[str] = set().union(*map(bound.parameters, classes))
   if parameter not in known:
     raise ValueError(
       f'AnyAgent.{parameter}: no {agents.kind} agent has this parameter'

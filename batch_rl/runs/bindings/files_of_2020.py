@@ -41,11 +41,9 @@ def agent_name(
     bindings: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
   """
-  bound = [binding for binding in bindings if binding.parameter]
-  for binding in bound:
-    if (binding.selector, binding.parameter) == _AGENT_NAME:
-      return bound_lib.query('.'.join(_AGENT_NAME))
-  classes = [binding.configurable for binding in bound]
+  if name := bound_lib.query('.'.join(_AGENT_NAME)):
+    return name
+  classes = [binding.configurable for binding in bindings if binding.parameter]
   names = [n for n, agent in agents.load_all().items() if agent in classes]
   return names[0] if len(names) == 1 else None
 

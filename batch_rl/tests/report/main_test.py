@@ -319,7 +319,7 @@ def test_a_report_replaces_another(run, tmp_path):
 
 
 def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
-  """They harm neither page nor tables."""
+  """They harm neither page nor tables. The folder nearest to a run counts."""
   for folder in ('log', 'minatar'):
     made_up_runs.write_dopamine_log(tmp_path / 'runs/a' / folder, [1.0])
   minatar = f'--name={tmp_path}/runs/a/minatar=DQN/MinAtar/Breakout'
@@ -331,7 +331,6 @@ def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
   record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
   record = record.replace('"game": "Pong"', '"game": "../../Pong"')
   (path / 'run.json').write_text(record)
-  # The folder nearest to a run counts.
   code, text, out = run(minatar, f'--name={tmp_path}/runs/a={name}/Pong')
   assert code == 0 and 'MinAtar-Breakout' in text, text
   assert (out / 'plots' / 'curves.png').exists()

@@ -233,8 +233,10 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
   logs, store = tmp_path / 'Pong/1/replay_logs', tmp_path / 'stores/any'
   shards.write_run(logs, [30], capacity=50)
   known_runs.open_store(logs, directory=str(store))
+  bare = shutil.copytree(logs, tmp_path / 'Pong/2')
   unknown = shutil.copytree(logs, tmp_path / 'somewhere/else/replay_logs')
-  for folder, game in ((logs, 'Pong'), (store, 'Pong'), (unknown, None)):
+  known = dict.fromkeys((logs, store, bare), 'Pong') | {unknown: None}
+  for folder, game in known.items():
     assert games.logged_game(str(folder)) == game
     games.check_game(str(folder), 'pong')
     games.check_game(str(folder), None)
@@ -299,8 +301,7 @@ def own_program(base_dir, data, bindings):
   tf.compat.v1.reset_default_graph()
   gin.bind_parameter('run_seed.seed', np.int64(1))
   gin.parse_config_files_and_bindings(
-    ['batch_rl/fixed_replay/configs/dqn.gin'],
-    [*SHORT, *bindings],
+    ['batch_rl/fixed_replay/configs/dqn.gin'], [*SHORT, *bindings]
   )
   create_agent = functools.partial(
     offline_runs.create_offline_agent,

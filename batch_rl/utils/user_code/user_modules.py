@@ -160,10 +160,8 @@ def is_outside_package(path: str) -> bool:
 @functools.cache
 def _installed() -> tuple[str, ...]:
   """Returns the folders of this package, the standard library and packages."""
-  paths = sysconfig.get_paths()
-  folders = {
-    paths[key] for key in ('stdlib', 'platstdlib', 'purelib', 'platlib')
-  }
+  keys = 'stdlib', 'platstdlib', 'purelib', 'platlib'
+  folders = {str(sysconfig.get_path(key)) for key in keys}
   folders |= {*site.getsitepackages(), site.getusersitepackages(), _PACKAGE}
   folders |= {os.path.realpath(folder) for folder in folders}
   return tuple(folder + os.sep for folder in folders)
