@@ -33,6 +33,11 @@ STANDARD = (
   *('state', 'action', 'reward', 'next_state', 'next_action'),
   *('next_reward', 'terminal', 'indices'),
 )
+# What batches have besides own columns; the last ones are of `agents.Batch`.
+_NAMES = {
+  *(*STANDARD, *dir(compiled_batches.Batch)),
+  *('columns', 'seed', 'seed_for', 'step'),
+}
 
 
 class Rows:
@@ -106,15 +111,14 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
     `store`. It returns a value for each, (n,).
 
   Raises:
-    ValueError: When it is applied, if the name is one of `STANDARD` or of
-      `compiled_batches.COLUMNS`, which compiled code makes.
+    ValueError: When it is applied, if a batch has the name already, of a column that
+      compiled code makes, such as `reward`, or of another attribute, such as `count`.
   """
 
   def register(function):
-    names = {*STANDARD, *compiled_batches.COLUMNS}
-    if function.__name__ in names and function.__module__ != __name__:
+    if function.__name__ in _NAMES and function.__module__ != __name__:
       raise ValueError(
-        f'{function.__name__} is a column of the package: give yours another name.'
+        f'{function.__name__} is a name of the package: give your column another one.'
       )
     COLUMNS[function.__name__] = Column(function, dtype)
     return function

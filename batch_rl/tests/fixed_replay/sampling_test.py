@@ -95,8 +95,7 @@ def test_a_feed_has_further_columns(data_dir, ways, prefetch):
         is_cut = chosen.stop[at] - 1 not in store.ends
         expected = is_cut * 0.99 ** len(rewards)
         assert found['discount_after_log'][i] == pytest.approx(expected)
-        # Padding is three rows.
-        assert found['timestep'][i] == row - chosen.begin[at] - 3
+        assert found['timestep'][i] == row - chosen.begin[at] - 3  # padding
         assert found['trajectory_return'][i] == chosen.returns[at]
         assert found['steps'][i] == 1
         expected = np.exp((returns[at] - 1) / 0.1)
@@ -106,8 +105,9 @@ def test_a_feed_has_further_columns(data_dir, ways, prefetch):
 def test_an_unknown_column_is_refused_with_the_known_ones():
   with pytest.raises(ValueError, match="'returns'.*return_to_go"):
     Wrapped('missing', None, (2, 2), 4, columns=('returns',))
-  with pytest.raises(ValueError, match='reward is a column of the package'):
-    dataset.column(np.float32)(type('reward', (), {}))
+  for name in ('reward', 'count', 'seed'):
+    with pytest.raises(ValueError, match=f'{name} is a name of the package'):
+      dataset.column(np.float32)(type(name, (), {}))
 
 
 @pytest.mark.parametrize('num_buffers', [None, 2])
