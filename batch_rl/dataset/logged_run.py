@@ -60,11 +60,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
     disable=None if show_progress and total else True,
     delay=1,
   ) as bar:
-    store.start()
-    try:
-      store.wait()
-    finally:
-      store.close()
+    store.pack()
   return LoggedRun(store)
 
 

@@ -210,7 +210,9 @@ def _place(shards: Sequence[shard_checks.ShardChecks]) -> list[str]:
 def _expected(
   shards: Sequence[shard_checks.ShardChecks], manifest: dict[str, Any]
 ) -> shard_checks.Expected:
-  is_atari, padding = manifests.is_atari(manifest), manifests.padding(manifest)
+  # Without a manifest, the run is taken for a part of the DQN Replay Dataset.
+  is_atari = manifests.atari_if_known(manifest) is not False
+  padding = manifests.padding(manifest)
   environment = manifest.get('environment') or {}
   frames = environment.get('max_num_frames_per_episode')
   skip = environment.get('frame_skip')

@@ -1,8 +1,8 @@
 """Videos of episodes, as GIF or MP4."""
 
-import contextlib
 import itertools
 import os
+import pathlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -96,8 +96,7 @@ def write_images(
     )
     os.replace(partial, path)
   finally:
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(partial)
+    pathlib.Path(partial).unlink(missing_ok=True)
 
 
 def _write_gif(path: str, images: Iterator[np.ndarray]) -> None:

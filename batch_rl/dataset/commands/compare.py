@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
   """Reads a copy and shows the progress."""
   with console.Progress() as progress:
-    copy.read(with_frames, progress.begin(copy.path, copy.total))
+    copy.read(with_frames, progress.begin(copy.path, copy.store.rows))
 
 
 def _compare(arguments: argparse.Namespace) -> int:

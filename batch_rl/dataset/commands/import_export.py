@@ -32,11 +32,6 @@ _WRONG_OPTIONS = {
 
 def add(commands: Any) -> None:
   """Adds the commands `import` and `export`."""
-  _add_import(commands)
-  _add_export(commands)
-
-
-def _add_import(commands):
   command = console.add_command(commands, _import, 'import')
   argument_types.add_path(
     command,
@@ -64,6 +59,22 @@ def _add_import(commands):
     'run_1-00000-of-00050, ...; default: all',
   )
   argument_types.add_last_step(episodes)
+  command = console.add_command(commands, _export, 'export')
+  argument_types.add_run_directory(command)
+  argument_types.add_path(command, 'destination', 'directory to create')
+  command.add_argument(
+    '--format',
+    choices=['shards', 'rlds', 'minari'],
+    required=True,
+    help='shards: files in the layout of the DQN Replay Dataset, below '
+    '<destination>/replay_logs; rlds: a TFDS dataset like rlu_atari; minari: an HDF5 '
+    'dataset of Minari with uncompressed frames (7 kB each)',
+  )
+  command.add_argument(
+    '--subset',
+    metavar='SUBSET',
+    help="subset of trajectories, e.g. 'random_trajectories(0.1)'; default: all",
+  )
 
 
 def _recognise(path: str) -> str:
@@ -80,9 +91,9 @@ def _recognise(path: str) -> str:
     return _DOPAMINE
   full = os.path.abspath(path)  # `.` and `..` have names, too.
   name = os.path.basename(full)
-  if rlds_import.is_dataset(path):
-    return _RLDS
   names = os.listdir(path) if os.path.isdir(path) else []
+  if rlds_import.INFO in names:
+    return _RLDS
   if any(map(file_names.parse, [name, *names])):
     return _UNPLUGGED
   folder = file_names.FOLDER
@@ -172,25 +183,6 @@ def _import_dopamine(arguments: argparse.Namespace) -> int:
   lines.append(f'{directory}: {len(shards.contents)} shards')
   console.show(arguments, document, lines)
   return int(bool(shards.left_out))
-
-
-def _add_export(commands):
-  command = console.add_command(commands, _export, 'export')
-  argument_types.add_run_directory(command)
-  argument_types.add_path(command, 'destination', 'directory to create')
-  command.add_argument(
-    '--format',
-    choices=['shards', 'rlds', 'minari'],
-    required=True,
-    help='shards: files in the layout of the DQN Replay Dataset, below '
-    '<destination>/replay_logs; rlds: a TFDS dataset like rlu_atari; minari: an HDF5 '
-    'dataset of Minari with uncompressed frames (7 kB each)',
-  )
-  command.add_argument(
-    '--subset',
-    metavar='SUBSET',
-    help="subset of trajectories, e.g. 'random_trajectories(0.1)'; default: all",
-  )
 
 
 def _export(arguments: argparse.Namespace) -> int:

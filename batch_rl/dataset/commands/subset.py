@@ -5,6 +5,7 @@ from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store
 
 
@@ -45,11 +46,7 @@ def _subset(arguments: argparse.Namespace) -> int:
     'trajectories': len(returns),
     'transitions': chosen.num_steps,
     'of_transitions': all_trajectories.num_steps,
-    'return': {
-      'mean': float(returns.mean()),
-      'min': float(returns.min()),
-      'max': float(returns.max()),
-    },
+    'return': manifests.describe_values(returns),
   }
   share = chosen.num_steps / max(document['of_transitions'], 1)
   lines = [

@@ -41,7 +41,7 @@ def prepare(a: copies.Copy, b: copies.Copy) -> None:
       f'{a.path} is a run of {a.game}, {b.path} one of {b.game}; choose two '
       'copies of one run.'
     )
-  shapes = [f'{c.frame_dtype} {c.frame_shape}' for c in (a, b)]
+  shapes = [f'{c.store.frame_dtype} {c.store.frame_shape}' for c in (a, b)]
   if shapes[0] != shapes[1]:
     raise ValueError(
       f'observations are {shapes[0]} in {a.path}, but {shapes[1]} in {b.path}; '

@@ -28,9 +28,7 @@ class Copy:
     run: Name of the run.
     is_atari: Whether the run is of an Atari game; None if unknown, which counts as
       Atari. It may be set before `read`.
-    frame_shape: Shape of an observation.
-    frame_dtype: Dtype of an observation.
-    total: Number of stored rows, padding included.
+    store: Store of the run, not packed.
     rows: Hashed rows, after `read`.
 
   Raises:
@@ -46,10 +44,7 @@ class Copy:
     self.game = manifests.look_up(manifest, 'environment', 'game', kind=str)
     self.run = run.name
     self.is_atari = manifests.atari_if_known(manifest)
-    self._store = store_lib.Store(run.data_dir, pack=False)
-    self.frame_shape = self._store.frame_shape
-    self.frame_dtype = self._store.frame_dtype
-    self.total = self._store.rows
+    self.store = store_lib.Store(run.data_dir, pack=False)
 
   @property
   def clips_rewards(self) -> bool:
@@ -59,7 +54,7 @@ class Copy:
   @property
   def uncertain(self) -> list[int]:
     """Numbers of the shards that may lack their first row: the last, after a gap."""
-    store = self._store
+    store = self.store
     return [
       placement.suffix
       for placement in store.placements
@@ -78,7 +73,7 @@ class Copy:
     Raises:
       ValueError: If the copy is damaged.
     """
-    store = self._store
+    store = self.store
     frame, reward = np.zeros(store.rows, np.uint64), store.reward
     terminal = np.zeros(store.rows, bool)
     terminal[store.terminals] = True
@@ -86,7 +81,7 @@ class Copy:
     begin = np.minimum(found.steps_begin, found.stop)
     if with_frames:
       self._hash_frames(frame, advance)
-      zero = np.zeros((1, *self.frame_shape), self.frame_dtype)
+      zero = np.zeros((1, *store.frame_shape), store.frame_dtype)
       is_zero = frame == row_hashes.hash_rows(zero)
       is_zero &= (store.action == 0) & (reward == 0)
       # A gap may end within the padding of an episode, or padding was not logged. So
@@ -112,23 +107,23 @@ class Copy:
     stopped = threading.Event()
 
     def hash_shard(suffix: int) -> None:
-      for rows, frames in frame_reading.iterate_frames(self._store, suffix):
+      for rows, frames in frame_reading.iterate_frames(self.store, suffix):
         if stopped.is_set():
           return
         out[rows] = row_hashes.hash_rows(frames)
         advance(len(rows))
 
-    suffixes = self._store.suffixes
+    suffixes = self.store.suffixes
     threads.parallel_map(hash_shard, suffixes, machine.num_cpus(), stopped.set)
 
   def place(self, episode: int, step: int) -> dict[str, Any]:
     """Returns the place of a step: episode, step, shard and position in its ring."""
     row = self.rows.begin[episode] + step
-    shard, ring = self._store.ring_of(np.array([row]))
+    shard, ring = self.store.ring_of(np.array([row]))
     return {
       'episode': episode,
       'step': step,
-      'shard': self._store.suffixes[int(shard[0])],
+      'shard': self.store.suffixes[int(shard[0])],
       'ring_position': int(ring[0]),
     }
 

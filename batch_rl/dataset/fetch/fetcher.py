@@ -159,10 +159,8 @@ class Fetcher:
         'is kept, and the same command resumes.'
       ) from error
     with self._lock:
-      if file.there:
-        self._result.there += 1
-      else:
-        self._result.fetched += 1
+      self._result.there += file.there
+      self._result.fetched += not file.there
     return True
 
   def _obtain(

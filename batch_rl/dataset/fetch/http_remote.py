@@ -70,10 +70,7 @@ class HttpRemote(remotes.Remote):
     stat = _stat(response)
     if response.status_code != 200:
       span = response.headers.get('Content-Range', '')
-      continues = response.status_code == 206 and span.startswith(
-        f'bytes {start}-'
-      )
-      if continues and stat.matches(known):
+      if span.startswith(f'bytes {start}-') and stat.matches(known):
         return stat, start, self._chunks(response)
       # Another version of the file, or one that ends before `start`.
       response.close()
@@ -145,15 +142,11 @@ def _stat(response: requests.Response) -> remotes.RemoteStat:
   length = headers.get('Content-Length', '')
   if response.status_code in (206, 416):  # the size ends 'bytes 5-9/10'
     length = headers.get('Content-Range', '').rpartition('/')[2]
-  hashes = dict(
-    part.strip().split('=', 1)
-    for part in headers.get('x-goog-hash', '').split(',')
-    if '=' in part
-  )
+  hashes = requests.utils.parse_dict_header(headers.get('x-goog-hash', ''))
   return remotes.RemoteStat(
     int(length) if length.isdecimal() else None,
     headers.get('ETag') or headers.get('Last-Modified'),
-    hashes,
+    {kind: value for kind, value in hashes.items() if value},
   )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from batch_rl.dataset.fetch import fetched_run, partial_file
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.shards import digests, shard_files, stitching
+from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import file_names, reader
 from batch_rl.utils import choices, number_ranges
 
@@ -98,8 +99,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
 
   def open(self, stack: contextlib.ExitStack) -> None:
     """See the base class."""
-    stack.enter_context(self._store)
-    self._store.plan(self.suffixes)
+    stack.enter_context(self._store.opened(self.suffixes))
     os.makedirs(self.partial(''), exist_ok=True)
     stack.callback(self._remove_rest)
 
@@ -124,9 +124,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
       return
     path = self.partial(file.name)
     if hashes:
-      compared = digests.Digests(hashes)
-      compared.read(path)
-      compared.check(path)
+      digests.check_file(path, hashes)
     with _IMPORTING:
       advance(0)
       raw = reader.UnpluggedReader(path, self.game)
@@ -143,7 +141,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
       )
       return [], [note], None
     summary = self._store.finish()
-    gaps = stitching.find_missing(self._store.numbers)
+    gaps = stitching.find_missing(store_directory.list_shards(self.directory))
     return [], [f'{self.title}: {gap}' for gap in gaps], summary
 
 

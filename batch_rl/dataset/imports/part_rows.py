@@ -94,13 +94,8 @@ class PartRows:
     padding = manifests.PADDING if episode.begins_at_reset else 0
     if not self._rows:
       self.begins_at_reset = episode.begins_at_reset
-    for column, values in (
-      (self._actions, episode.action),
-      (self._rewards, episode.reward),
-    ):
-      column.append(
-        np.concatenate([np.zeros(padding, values.dtype), values[:steps]])
-      )
+    self._actions.append(np.pad(episode.action[:steps], (padding, 0)))
+    self._rewards.append(np.pad(episode.reward[:steps], (padding, 0)))
     self._terminals.append(np.arange(padding + steps) == padding + steps - 1)
     self._rows += padding + steps
     if not episode.terminal:

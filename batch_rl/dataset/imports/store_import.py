@@ -7,11 +7,12 @@ written. A finished shard is not imported again.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from batch_rl import __version__
@@ -58,8 +59,8 @@ class Identity:
 class StoreImport:
   """A store that grows by one shard for each part of a dataset.
 
-  A context manager, which holds the store's lock. The store cannot be used until
-  `finish` was called or all its shards are there; the same command continues it.
+  It is written within `opened`. The store cannot be used until `finish` was called or
+  all its shards are there; the same command continues it.
 
   Args:
     directory: Directory of the store, new or with a part of the same run.
@@ -92,21 +93,22 @@ class StoreImport:
     self._store.check_unused(own_names)
     self._manifest: dict[str, Any] = {}
     self._planned: Collection[int] = ()
-    self._lock: Any = None
     self._read()
 
-  def __enter__(self) -> 'StoreImport':
-    self._lock = locks.acquire(self._store.lock_path, self.directory)
-    try:
+  @contextlib.contextmanager
+  def opened(self, planned: Collection[int]) -> Iterator[None]:
+    """Holds the store's lock.
+
+    From the first `add` on, the store is incomplete until all planned shards are there.
+
+    Args:
+      planned: Numbers of the shards, those that are there already included.
+    """
+    with locks.acquire(self._store.lock_path, self.directory):
       self._store.read()
       self._read()
-    except BaseException:
-      self._lock.close()
-      raise
-    return self
-
-  def __exit__(self, kind, error, traceback):
-    self._lock.close()
+      self._planned = planned
+      yield
 
   def _read(self) -> None:
     """Reads the manifest of a store that is there; checks that it is the same run."""
@@ -145,11 +147,6 @@ class StoreImport:
   def _entries(self) -> list[dict[str, Any]]:
     return manifests.look_up(self._manifest, 'shards', kind=list) or []
 
-  @property
-  def numbers(self) -> list[int]:
-    """Numbers of the imported shards, ascending."""
-    return [entry['suffix'] for entry in self._entries]
-
   def has(self, name: str, size: int | None) -> bool:
     """Returns whether a file has been imported.
 
@@ -171,16 +168,6 @@ class StoreImport:
           )
         return True
     return False
-
-  def plan(self, numbers: Collection[int]) -> None:
-    """Sets the planned shards.
-
-    From the first `add` on, the store is incomplete until all are there.
-
-    Args:
-      numbers: Numbers of the shards, those that are there already included.
-    """
-    self._planned = numbers
 
   def add(
     self,
@@ -346,15 +333,12 @@ def _train(
   reader: episode_import.EpisodeReader, part: episode_import.Part
 ) -> bytes:
   """Trains the compression dictionary on the first frames of a part."""
-  sequences, left = [], _TRAINING_FRAMES
-  for episode in reader.read(part):
-    frames = cast(png_frames.PngFrames, episode.frames)
-    count = min(left, len(frames))
-    sequences.append(part_rows.decode([(frames, i) for i in range(count)]))
-    left -= count
-    if not left:
-      break
-  return compression_dictionary.train(sequences) if sequences else b''
+  episodes_frames = (
+    cast(png_frames.PngFrames, episode.frames) for episode in reader.read(part)
+  )
+  frames = ((found, i) for found in episodes_frames for i in range(len(found)))
+  task = list(itertools.islice(frames, _TRAINING_FRAMES))
+  return compression_dictionary.train([part_rows.decode(task)]) if task else b''
 
 
 def _combine(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -362,14 +346,11 @@ def _combine(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   total = sum(entry['count'] for entry in described)
   combined: dict[str, Any] = {'count': total}
   for name in ('return', 'unclipped_return', 'agent_steps'):
-    if total and all(name in entry for entry in described if entry['count']):
-      parts = [
-        (entry['count'], entry[name]) for entry in described if entry['count']
-      ]
+    if all(name in entry for entry in described):
       combined[name] = {
-        'mean': sum(count * part['mean'] for count, part in parts) / total,
-        'min': min(part['min'] for _, part in parts),
-        'max': max(part['max'] for _, part in parts),
+        'mean': sum(e['count'] * e[name]['mean'] for e in described) / total,
+        'min': min(e[name]['min'] for e in described),
+        'max': max(e[name]['max'] for e in described),
       }
   return combined
 
@@ -407,11 +388,11 @@ def import_parts(
     reader.directory,
     reader.name,
   )
-  with StoreImport(
+  store = StoreImport(
     directory, identity, 'import', last_step, progress=progress
-  ) as store:
+  )
+  with store.opened([part.number for part in reader.parts]):
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
-    store.plan([part.number for part in reader.parts])
     total = sum(part.size for part in missing)
     left_out = {}
     for part in missing:

@@ -65,9 +65,7 @@ def import_store(
       name = os.path.basename(link)
       expected = manifests.look_up(recorded, name, 'sha256', kind=str)
       if expected is not None:
-        found = digests.Digests({'sha256': expected})
-        found.read(link)
-        found.check(originals[link])
+        digests.check_file(originals[link], {'sha256': expected})
 
     threads.parallel_map(check_hash, list(originals), machine.num_cpus())
     manifest = {'manifest_version': 1, **shards.manifest}

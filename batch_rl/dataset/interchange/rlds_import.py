@@ -22,7 +22,7 @@ from batch_rl.dataset.imports import episode_import, png_frames
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import files, json_schema, number_ranges
 
-_INFO = 'dataset_info.json'
+INFO = 'dataset_info.json'
 _Required = json_schema.Required
 _SCHEMA = {
   'name': _Required(str),
@@ -52,11 +52,6 @@ _COLUMNS = {
 _CLIPPED = 'steps/clipped_reward'
 
 
-def is_dataset(directory: str) -> bool:
-  """Returns whether a local directory looks like a TFDS dataset."""
-  return os.path.isfile(os.path.join(directory, _INFO))
-
-
 class RldsReader(episode_import.EpisodeReader):
   """Reads a TFDS dataset of Atari episodes.
 
@@ -73,7 +68,7 @@ class RldsReader(episode_import.EpisodeReader):
 
   def __init__(self, directory: str, checkpoints: str | None = None):
     self.directory = directory.rstrip('/')
-    path = os.path.join(self.directory, _INFO)
+    path = os.path.join(self.directory, INFO)
     if (info := files.read_json(path, _SCHEMA)) is None:
       raise ValueError(f'{path} does not exist.')
     if info.get('fileFormat') not in (None, 'tfrecord'):
@@ -133,7 +128,7 @@ class RldsReader(episode_import.EpisodeReader):
     lengths = split['shardLengths']
     if len(names) != len(lengths):
       raise ValueError(
-        f'{self.directory} has {len(names)} files {start}..., but {_INFO} lists '
+        f'{self.directory} has {len(names)} files {start}..., but {INFO} lists '
         f'{len(lengths)}; copy the dataset again, or choose the splits that are there '
         'with --checkpoints.'
       )
@@ -174,7 +169,7 @@ class RldsReader(episode_import.EpisodeReader):
     if str(count) != self._lengths[part.number]:
       raise ValueError(
         f'{part.name} in {self.directory} has {count} episodes, but '
-        f'{self._lengths[part.number]} by {_INFO}.'
+        f'{self._lengths[part.number]} by {INFO}.'
       )
 
 

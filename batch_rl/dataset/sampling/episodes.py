@@ -230,7 +230,7 @@ class Reader:
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
       columns = packed_columns.read(self.run.data_dir, suffix)
-      self._store.check_unchanged(columns)
+      self._store.check_unchanged(suffix, columns.digest)
       loaded = store_lib.Store(self.run.data_dir, [suffix])
       loaded.wait()
       self._loaded = i, loaded, columns

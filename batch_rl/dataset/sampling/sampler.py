@@ -93,7 +93,9 @@ class Sampler(row_sampler.RowSampler):
 
     They are those in all shards, except the shards found damaged so far.
     """
-    return len(subsets.without_lost(self.store, self.trajectories).selected)
+    chosen = self.trajectories
+    damaged = subsets.damaged_rows(self.store, chosen.first, chosen.stop)
+    return int((damaged < chosen.lengths).sum())
 
   def num_selected(self, suffixes: Iterable[int]) -> int:
     """Returns the number of the subset's agent steps in shards, packed or not."""

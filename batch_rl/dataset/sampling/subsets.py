@@ -146,13 +146,12 @@ def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
 
 def first_fraction(data: Trajectories, fraction: float) -> Trajectories:
   """The first fraction of the agent steps of the run."""
-  return _steps_between(data, 0, round(fraction * data.num_steps))
+  return first_transitions(data, round(fraction * data.num_steps))
 
 
 def last_fraction(data: Trajectories, fraction: float) -> Trajectories:
   """The last fraction of the agent steps of the run."""
-  count = round(fraction * data.num_steps)
-  return _steps_between(data, data.num_steps - count, data.num_steps)
+  return last_transitions(data, round(fraction * data.num_steps))
 
 
 def first_transitions(data: Trajectories, count: int) -> Trajectories:
@@ -344,16 +343,6 @@ def trajectories(store: store_lib.Store) -> Trajectories:
     shard=np.asarray(store.suffixes)[store.shard_of(begin)],
     shard_rows=store.shard_rows,
   )
-
-
-def without_lost(store: store_lib.Store, data: Trajectories) -> Trajectories:
-  """Returns a copy without trajectories whose selected steps are all damaged.
-
-  None of their steps can be drawn; more damage may be found while shards are packed.
-  """
-  damaged = damaged_rows(store, data.first, data.stop)
-  is_lost = (damaged > 0) & (damaged == data.lengths)
-  return data.only(np.flatnonzero(~is_lost))
 
 
 def damaged_rows(

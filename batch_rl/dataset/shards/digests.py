@@ -29,12 +29,6 @@ class Digests:
     for digest in self._digests.values():
       digest.update(data)
 
-  def read(self, path: str) -> None:
-    """Adds the bytes of a local file."""
-    with open(path, 'rb') as file:
-      while chunk := file.read(1 << 20):
-        self.update(chunk)
-
   def sha256(self) -> str:
     """Returns the SHA-256 in hex."""
     return self._digests['sha256'].hexdigest()
@@ -51,3 +45,12 @@ class Digests:
           f'{path} is damaged: its {kind} is {value[:12]}..., not '
           f'{expected[:12]}...'
         )
+
+
+def check_file(path: str, expected: Mapping[str, str]) -> None:
+  """Raises a ValueError if a local file has other digests; see `Digests`."""
+  found = Digests(expected)
+  with open(path, 'rb') as file:
+    while chunk := file.read(1 << 20):
+      found.update(chunk)
+  found.check(path)

@@ -178,16 +178,6 @@ def padding(manifest: Any) -> int | None:
   return None if stack_size is None else max(stack_size - 1, 0)
 
 
-def is_atari(manifest: Any) -> bool:
-  """Returns whether a run is of an Atari game, as far as its manifest tells.
-
-  Args:
-    manifest: Manifest of a run. Without one, the run is taken for a part of the DQN
-      Replay Dataset.
-  """
-  return atari_if_known(manifest) is not False
-
-
 def atari_if_known(manifest: Any) -> bool | None:
   """Returns whether a run is of an Atari game; None if its manifest does not tell.
 
@@ -212,12 +202,13 @@ def describe_episodes(episodes: list[list]) -> dict[str, Any]:
   for name, values in (
     zip(names, np.array(episodes)[:, 1:].T, strict=True) if episodes else ()
   ):
-    statistics[name] = {
-      'mean': float(values.mean()),
-      'min': float(values.min()),
-      'max': float(values.max()),
-    }
+    statistics[name] = describe_values(values)
   return statistics
+
+
+def describe_values(values: np.ndarray) -> dict[str, float]:
+  """Returns the mean, the smallest and the largest of at least one value."""
+  return {name: float(getattr(values, name)()) for name in _STATISTICS}
 
 
 def describe_shard_episodes(episodes: list[list]) -> dict[str, Any]:

@@ -56,12 +56,6 @@ def check_game(name: str) -> None:
     raise ValueError(f'the name of the game is too long: {name[:20]}...')
 
 
-def _list(directory: str) -> list[str]:
-  if files.is_remote(directory):
-    raise ValueError(f'{directory} is remote; fetch it first.')
-  return files.list_directory(directory)
-
-
 def missing_files(data_dir: str) -> dict[int, list[str]]:
   """Returns the names of the files that each shard lacks, ascending by shard.
 
@@ -71,8 +65,10 @@ def missing_files(data_dir: str) -> dict[int, list[str]]:
   Raises:
     ValueError: If the directory cannot be listed.
   """
+  if files.is_remote(data_dir):
+    raise ValueError(f'{data_dir} is remote; fetch it first.')
   present = collections.defaultdict(set)
-  for name in _list(data_dir):
+  for name in files.list_directory(data_dir):
     if (suffix := suffix_of(name)) is not None:
       present[suffix].add(name)
   return {
@@ -95,7 +91,8 @@ def list_suffixes(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   """
   shards = missing_files(data_dir)
   if not shards:
-    raise ValueError(_explain_no_shards(data_dir, _list(data_dir)))
+    names = files.list_directory(data_dir)
+    raise ValueError(_explain_no_shards(data_dir, names))
   for suffix, missing in shards.items():
     if missing:
       message = (

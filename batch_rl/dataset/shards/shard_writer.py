@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import io
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -77,7 +76,10 @@ class ShardWriter:
         file.truncate(checkpoint['cut']['bytes'][name])
         file.seek(0, os.SEEK_END)
       else:
-        self._streams[name].write(self._header(name))
+        dtype, shape = dtypes[name]
+        shape = capacity, *shape
+        header = {'descr': dtype.str, 'fortran_order': False, 'shape': shape}
+        np.lib.format.write_array_header_1_0(self._streams[name], header)
 
   def _return_to(self, checkpoint: Mapping) -> None:
     self.suffix, self.rows = checkpoint['suffix'], checkpoint['cut']['rows']
@@ -159,14 +161,6 @@ class ShardWriter:
     """Closes the files without finishing the shard."""
     for stream in self._streams.values():
       stream.close()
-
-  def _header(self, name: str) -> bytes:
-    dtype, shape = self._dtypes[name]
-    shape = self._capacity, *shape
-    content = {'descr': dtype.str, 'fortran_order': False, 'shape': shape}
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, content)
-    return header.getvalue()
 
 
 def check_sizes(directory: str, checkpoint: Mapping) -> None:

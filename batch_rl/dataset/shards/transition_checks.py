@@ -129,7 +129,6 @@ def check_value(
   except ValueError:  # e.g. lists of unequal lengths
     array = np.asarray(None)
   kinds = 'biuf' if dtype.kind == 'f' else 'biu'
-  wrong = ''
   if array.dtype.kind not in kinds:
     wrong = f'is of {array.dtype}, not of numbers that {dtype} can hold'
   elif array.shape != shape:

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import itertools
 import math
 import zlib
 from collections.abc import Sequence
@@ -251,10 +252,8 @@ class RunFrames(run_rows.RunRows):
     block, skip = np.divmod(positions[wanted], packed_shard.BLOCK_ROWS)
     entry = self._first_entry[shard_of] + block
     # Consecutive frames of a block share its decoding.
-    first = np.flatnonzero(np.diff(entry, prepend=-1))
-    for i, stop in zip(
-      first.tolist(), [*first[1:].tolist(), len(entry)], strict=False
-    ):
+    bounds = np.flatnonzero(np.diff(entry, prepend=-1, append=-1)).tolist()
+    for i, stop in itertools.pairwise(bounds):
       frames = self._decode(tables, shard_of[i], entry[i], skip[i:stop])
       out[wanted[i:stop]] = frames
     return out.view(self.frame_dtype).reshape(len(out), *self.frame_shape)

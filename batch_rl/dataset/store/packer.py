@@ -162,6 +162,14 @@ class PackedRun(frame_blocks.RunFrames):
     )
     self._thread.start()
 
+  def pack(self) -> None:
+    """Packs the remaining shards; raises the errors of `wait`."""
+    self.start()
+    try:
+      self.wait()
+    finally:
+      self.close()
+
   def prefer(self, suffixes: Iterable[int]) -> None:
     """Packs these shards next."""
     self._preferred = list(suffixes)
@@ -285,7 +293,7 @@ class PackedRun(frame_blocks.RunFrames):
     for suffix in missing:
       packed = directory.find(suffix, self.data_dir, quiet=True)
       if packed is not None:
-        self.check_unchanged(packed.columns)
+        self.check_unchanged(suffix, packed.columns.digest)
         self._publish(suffix, packed, directory.dictionary)
 
   def _pack_in_turn(self, dictionary: bytes) -> None:
@@ -302,7 +310,7 @@ class PackedRun(frame_blocks.RunFrames):
         left.remove(suffix)
         try:
           columns = packed_columns.read(self.data_dir, suffix)
-          self.check_unchanged(columns)
+          self.check_unchanged(suffix, columns.digest)
           packed = shard_packing.pack(
             self.data_dir,
             columns,

@@ -81,8 +81,11 @@ class RunRows:
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
     self.breaks = self.starts[:-1][[not p.follows for p in self.placements]]
+    placed = list(zip(columns, self.first_kept, rows, strict=True))
     self.action, self.reward, terminal = (
-      self._in_time_order([getattr(c, name) for c in columns])
+      np.concatenate(
+        [np.roll(getattr(c, name), -first)[:n] for c, first, n in placed]
+      )
       for name in packed_columns.NAMES
     )
     self.ends = np.flatnonzero(terminal)
@@ -123,17 +126,13 @@ class RunRows:
   def _stitch(
     self, columns: Sequence[packed_columns.Columns], listed: Sequence[int]
   ) -> None:
+    counts = [c.add_count for c in columns]
+    capacities = [c.capacity for c in columns]
     try:
       placements, problems = (
-        stitching.join_whole_episodes(
-          self.suffixes, [c.capacity for c in columns]
-        )
+        stitching.join_whole_episodes(self.suffixes, capacities)
         if self.has_whole_episodes
-        else stitching.stitch(
-          self.suffixes,
-          [c.add_count for c in columns],
-          [c.capacity for c in columns],
-        )
+        else stitching.stitch(self.suffixes, counts, capacities)
       )
     except ValueError as error:
       raise ValueError(f'{self.data_dir}: {error}') from None
@@ -153,17 +152,6 @@ class RunRows:
     rows = max(0, min(end, self._max_rows) - start)
     start = start if rows else 0  # The ring's last row may be the only one.
     return dataclasses.replace(placement, start=start, rows=rows, follows=False)
-
-  def _in_time_order(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Joins one column of all shards, oldest row first: (rows,)."""
-    return np.concatenate(
-      [
-        np.roll(column, -first)[: placement.rows]
-        for column, first, placement in zip(
-          columns, self.first_kept, self.placements, strict=True
-        )
-      ]
-    )
 
   def _truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
     """Returns the rows that shards or the manifest list as truncated: int64 (n,)."""
@@ -205,15 +193,15 @@ class RunRows:
     """Returns the SHA-256 of a shard's small columns, in hex."""
     return self._columns[self._index[suffix]].digest
 
-  def check_unchanged(self, columns: packed_columns.Columns) -> None:
-    """Checks that columns that were read now are those in use.
+  def check_unchanged(self, suffix: int, digest: str) -> None:
+    """Checks that a shard whose columns had a digest is in use, and still has it.
 
     Raises:
       ValueError: If the digests differ.
     """
-    if columns.digest != self.digest(columns.suffix):
+    if suffix not in self.suffixes or digest != self.digest(suffix):
       raise ValueError(
-        f'Shard {columns.suffix} in {self.data_dir} has changed since it was opened.'
+        f'Shard {suffix} in {self.data_dir} has changed since it was opened.'
       )
 
   def capacity(self, suffix: int) -> int:

@@ -116,10 +116,7 @@ def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
   """
   store = Store(**settings, pack=False)
   for suffix, digest in digests.items():
-    if suffix not in store.suffixes or store.digest(suffix) != digest:
-      raise ValueError(
-        f'Shard {suffix} in {store.data_dir} has changed since it was opened.'
-      )
+    store.check_unchanged(suffix, digest)
   store.start(first=digests)
   store.wait(digests)
   if damaged := sorted(store.damaged & digests.keys()):
@@ -176,11 +173,7 @@ def convert(
       'damaged, delete the damaged shards in it.'
     )
   total = made.rows_to_pack
-  made.start()
-  try:
-    made.wait()
-  finally:
-    made.close()
+  made.pack()
   lock = target.try_lock()
   # Another conversion that holds the lock does the same at its end.
   if lock is not None:

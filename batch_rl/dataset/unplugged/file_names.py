@@ -26,7 +26,6 @@ GAMES = tuple(
   WizardOfWor YarsRevenge Zaxxon
   """.split()
 )
-RUNS = (1, 2, 3, 4, 5)
 _COUNT = 50
 # Their runs have one checkpoint fewer.
 _SHORT_GAMES = ('Carnival', 'Gravitar', 'StarGunner')

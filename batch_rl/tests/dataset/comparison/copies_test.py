@@ -18,7 +18,7 @@ def read_all(*paths, with_frames=True):
   for copy in found:
     amounts = []
     copy.read(with_frames, amounts.append)
-    assert sum(amounts) == copy.total
+    assert sum(amounts) == copy.store.rows
   return found
 
 
