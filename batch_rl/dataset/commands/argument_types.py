@@ -90,6 +90,7 @@ def check_options(
 
 def check_outside(destination: str, source: str) -> None:
   """Raises a ValueError if a local destination is in a source, or is the source."""
+  source = source.removeprefix('file://')
   if files.is_remote(source):
     return
   inner, outer = os.path.realpath(destination), os.path.realpath(source)

@@ -163,8 +163,7 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   [
     ('mine/__init__.py', '', '{folder}/mine'),
     ('other/part.py', '', None),
-    ('helper.py', '', None),  # Which the part imports.
-    ('third.py', '', None),
+    ('third.py', '', None),  # Which a module that the part imports imports.
     ('mine/__init__.py', "create_offline_agent.agent_name = 'mine.Own'", None),
   ],
 )
@@ -174,9 +173,9 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   """Nor is it trained again: the program would find nothing to do."""
   folder = tmp_path / 'own'
   user_code.write(folder / 'a.gin', "import other.part\ninclude 'b.gin'")
-  imports = 'from helper import a, b\nimport os.path as p, first, third.a'
-  user_code.write(folder / 'other/part.py', imports)
-  for name in ('b.gin', 'mine/__init__.py', 'helper.py', 'third.py'):
+  user_code.write(folder / 'other/part.py', 'from helper import a, b')
+  user_code.write(folder / 'helper.py', 'import os.path as p, first, third.a')
+  for name in ('b.gin', 'mine/__init__.py', 'third.py'):
     user_code.write(folder / name, '')
   cell = dataclasses.replace(
     make(''),

@@ -106,6 +106,7 @@ def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
   assert 'not fetched or imported' in run.error(server.url)
   err = run.error(server.url, f'--data_dir={data_dir / FRAMES}')
   assert 'cannot be written' in err and 'choose another directory' in err
+  assert 'which is read' in run.error(f'file://{data_dir.parents[2]}')
 
 
 def test_malformed_manifest_is_tolerated(root, server, run, data_dir, caplog):
