@@ -198,7 +198,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
         f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
-  iterations = run_record.value_of(bindings, 'num_iterations')
+  iterations = run_record.runner_setting(bindings, 'num_iterations')
   planned = _number(iterations, _ITERATIONS) if record else None
   return RunResults(
     directory,
@@ -341,7 +341,7 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   """Returns the length of an iteration, e.g. `62,500 updates`; '' if unknown."""
   if not record:
     return ''
-  bound = run_record.value_of(bindings, 'training_steps')
+  bound = run_record.runner_setting(bindings, 'training_steps')
   steps = _number(bound, _TRAINING_STEPS)
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
@@ -377,7 +377,7 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  bound = run_record.value_of(bindings, 'max_steps_per_episode')
+  bound = run_record.runner_setting(bindings, 'max_steps_per_episode')
   max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   rom = str(environment.get('rom_md5', 'none'))
@@ -388,6 +388,7 @@ def _protocol(
     'sticky': str(environment.get('repeat_action_probability', 'none')),
     'rom': rom,
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
-    'steps': run_record.value_of(bindings, 'evaluation_steps') or '125000',
+    'steps': run_record.runner_setting(bindings, 'evaluation_steps')
+    or '125000',
   }
   return protocol if record else dict.fromkeys(protocol, '?')

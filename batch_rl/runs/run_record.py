@@ -255,8 +255,8 @@ def bindings(text: str) -> dict[str, str]:
   return values
 
 
-def value_of(bindings: Mapping[str, str], name: str) -> str:
-  """Returns the value of a runner's parameter without quotes; '' if it is unbound.
+def runner_setting(bindings: Mapping[str, str], name: str) -> str:
+  """Returns a setting of the runner without quotes; '' if it is unbound.
 
   Args:
     bindings: Values by name, as `bindings` returns them.
