@@ -118,7 +118,7 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
   def register(function):
     if function.__name__ in _NAMES and function.__module__ != __name__:
       raise ValueError(
-        f'{function.__name__} is a name of the package: give your column another one.'
+        f'{function.__name__} is an attribute of batches: give your column another name.'
       )
     COLUMNS[function.__name__] = Column(function, dtype)
     return function
