@@ -18,7 +18,8 @@ Stages:
 
 Everything runs by the package's own commands, which are printed; each sweep shows its
 cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
-`--agents` and `--runs` choose a part, e.g. what the record lacks; run 4 is the search's.
+`--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks; run 4 is the
+search's, whose games stay.
 README.md beside this file states the protocol.
 """
 
@@ -85,6 +86,14 @@ class Scale:
   )
   fqe: tuple[int, int] = (3, 10_000)
 
+  def of_games(self, chosen: Sequence[str]) -> 'Scale':
+    """Returns the part with these games; a search needs all of its own."""
+    return dataclasses.replace(
+      self,
+      games=[g for g in self.games if g in chosen],
+      few_games=[g for g in self.few_games if g in chosen],
+    )
+
 
 _BREAKOUT = ('MinAtar-Breakout',)
 # It only shows that everything works.
@@ -122,6 +131,8 @@ class Benchmark:
   ):
     self._work_dir, self._out = options.work_dir, options.out or KEPT
     self._scale = QUICK if options.quick else Scale()
+    if options.games:
+      self._scale = self._scale.of_games(options.games)
     self._dry_run, self._agents = options.dry_run, agents
     # Runs of the data; those of the tables are not the search's.
     self._all_runs = options.runs or [*self._scale.runs, protocol.SEARCH_RUN]
@@ -133,7 +144,7 @@ class Benchmark:
     scale = self._scale
     of_search = [r for r in self._all_runs if r not in self._runs]
     for games, runs in (
-      (scale.search_games, of_search),
+      ([g for g in scale.search_games if g in scale.games], of_search),
       (scale.games, self._runs),
     ):
       if runs:
@@ -301,14 +312,14 @@ class Benchmark:
     self,
     folder: str,
     agents: Mapping[str, Mapping],
-    games: Iterable[str],
+    games: Sequence[str],
     runs: Sequence[int],
     iterations: int | None = None,
     **settings: Any,
   ) -> None:
     """Runs the unfinished cells of a sweep, in `<work_dir>/<folder>`."""
-    if not runs:
-      print(f'{folder}: left out, as --runs has no run of the tables')
+    if not runs or not games:
+      print(f'{folder}: left out, as --runs or --games has none of it')
       return
     work_dir, scale = self._work_dir.absolute(), self._scale
     iterations = iterations or scale.iterations
@@ -426,6 +437,9 @@ def main() -> None:
     '--without_target',
     action='store_true',
     help='your agent has no target network: more learning rates are searched',
+  )
+  parser.add_argument(
+    '--games', nargs='+', choices=protocol.GAMES, help='by default all'
   )
   parser.add_argument(
     '--runs',
