@@ -97,7 +97,11 @@ def test_agents_that_lack_a_run_have_no_interval():
   runs = made_up_runs_of('whole', ours, best=1, half=1, quarter=1)
   runs = pd.concat([runs, made_up_runs_of('online', {('x', 'x'): [1, 1]})])
   runs = runs.fillna({'best': 1, 'half': 1, 'quarter': 1})
-  assert 'Left out' not in tables.of_whole(runs)
+  text = tables.of_whole(runs)
+  assert 'Left out' not in text
+  # Nor is a run used that only some games have.
+  third = runs[(runs.run == 1) & (runs.game == 'A')].assign(run=3)
+  assert tables.of_whole(pd.concat([runs, third])) == text
   is_lacking = (runs.label == 'BC') & (runs.game == 'B') & (runs.run == 2)
   unfinished = runs.assign(updates=runs.updates.mask(is_lacking, 5))
   rows = rows_of(tables.of_whole(runs[~is_lacking]))
@@ -211,8 +215,9 @@ def test_scores_and_tables(work_dir):
 
 def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   options = argparse.Namespace(
-    work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False, runs=[2]
-  )
+    work_dir=work_dir, out=work_dir / 'out', quick=True, dry_run=False,
+    games=[GAME], runs=[2],
+  )  # fmt: skip
   benchmark = program.Benchmark(options, [AGENTS['dqn_adam']])
   tried = [protocol.Configuration(rate, 250) for rate in (0.001, 0.00025)]
   assert benchmark._best(AGENTS['dqn_adam'], tried) == tried[1]
@@ -232,6 +237,9 @@ def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   program.Benchmark(options, [AGENTS['dqn_adam']]).whole()  # as far as is known
   found = (work_dir / 'sweeps/dry_run.yaml').read_text()
   assert "runs: '2'" in found and 'rate = 0.00025' in found
+  options.games = ['MinAtar-Asterix']
+  program.Benchmark(options, [AGENTS['dqn_adam']]).whole()
+  assert 'whole: left out' in capsys.readouterr().out
 
 
 def test_the_record_suffices_and_is_kept(work_dir):

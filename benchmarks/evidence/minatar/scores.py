@@ -5,7 +5,6 @@ runs of their last evaluations. Each is the mean of three consecutive evaluation
 the best one is a single evaluation.
 """
 
-import collections
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -106,12 +105,12 @@ def complete(
 ) -> dict[Any, pd.DataFrame]:
   """Returns the finished runs of the methods that have them all, on the same data.
 
-  All are the runs of the method that has most of them, in the games that lack none.
+  All are the largest set of games and runs in which a method has each run of each game.
 
   Args:
     runs: Runs of one stage.
     by: Columns that name a method.
-    with_fewer_runs: Whether to add methods that lack runs, with those of their runs that
+    with_fewer_runs: Whether to add methods that lack some of them, with those that
       all games have. A method with an unfinished run, e.g. a diverged one, has none.
 
   Returns:
@@ -135,21 +134,37 @@ def complete(
         f'several settings of it, {", ".join(sorted(settings))}: take those of all but '
         'one out of evaluations.csv and the work directory.'
       )
-  data = {m: {*zip(g.game, g.run, strict=True)} for m, g in groups.items()}
-  pairs = max(data.values(), key=len, default=set())
-  counts = collections.Counter(game for game, _ in pairs)
-  games = [game for game, n in counts.items() if n == max(counts.values())]
-  wanted = {pair for pair in pairs if pair[0] in games}
+  games, numbers = max(
+    map(_largest, groups.values()), key=_size, default=([], [])
+  )
   found = {}
   for method, group in groups.items():
-    group = group[group.game.isin(games)]
-    if {*zip(group.game, group.run, strict=True)} != wanted:
+    group = group[group.game.isin(games) & group.run.isin(numbers)]
+    if len(group) < len(games) * len(numbers):
       in_games = group.groupby('run').game.transform('nunique')
       is_shown = with_fewer_runs and method not in begun
       group = group[is_shown & (in_games == len(games))]
     if len(group):
       found[method] = group
   return found
+
+
+def _largest(runs: pd.DataFrame) -> tuple[set[str], set[int]]:
+  """Returns games and runs of a method's largest set in which each game has each run."""
+  numbers = {game: {*group.run} for game, group in runs.groupby('game')}
+  common = set.intersection(*numbers.values())
+  return max(
+    (
+      ({game for game in numbers if chosen <= numbers[game]}, chosen)
+      for chosen in (common, *numbers.values())
+    ),
+    key=_size,
+  )
+
+
+def _size(extent: tuple[set[str], set[int]]) -> tuple[int, int]:
+  games, numbers = extent
+  return len(games) * len(numbers), len(numbers)
 
 
 def iqm(scores: np.ndarray) -> tuple[float, float, float]:
