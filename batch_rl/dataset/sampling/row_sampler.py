@@ -190,8 +190,10 @@ class RowSampler:
       drawn.
 
     Raises:
-      ValueError: If there is no row, or packing in the background failed.
+      ValueError: If `number` or `count` is not an integer of at least 0, there is no
+        row, or packing in the background failed.
     """
+    check_counts(0, number=number, count=count)
     return self._current_ranges().draw(self._key, number, count)
 
   def wait_until_compiled(self) -> bool:

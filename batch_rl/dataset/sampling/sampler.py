@@ -136,7 +136,11 @@ class Sampler(row_sampler.RowSampler):
       batches: Number of batches.
       frames: 'windows', or 'stacks' for states and next states with frames last; None
         for no frames.
+
+    Raises:
+      ValueError: As `draw`.
     """
+    row_sampler.check_counts(0, number=number, count=count)
     ranges = self._current_ranges()
     if ranges.weights is None:  # Compiled code draws uniformly.
       draw = self._key, np.uint64(number), ranges.first, ranges.cumulative

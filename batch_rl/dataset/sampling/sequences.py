@@ -135,6 +135,7 @@ class SequenceSampler(row_sampler.RowSampler):
 
   def batch(self, number: int, count: int) -> SequenceBatch:
     """Returns batch `number` with `count` sequences; see `draw`."""
+    row_sampler.check_counts(0, number=number, count=count)
     ranges = self._current_ranges()
     return self._gather(ranges, ranges.draw(self._key, number, count))
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.sampling import sequences
 from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, ring_logs
 
@@ -173,6 +174,11 @@ def test_wrong_batches_and_frames_are_refused(opened):
     sampler.read(rows, 3)
   with pytest.raises(ValueError, match="frames='stack' is not 'windows'"):
     sampler.gather(rows, 'stack')
+  of_sequences = sequences.SequenceSampler(opened, 4)
+  for make in sampler.draw, sampler.batch, of_sequences.batch:
+    for numbers in (1.5, 4), (-1, 4), (0, True):
+      with pytest.raises(ValueError, match='is not an integer >= 0'):
+        make(*numbers)
 
 
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])
