@@ -1,22 +1,25 @@
 """Long runs of all agents: memory, open files and rate, each minute.
 
-  python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn] [--quick]
+  python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn] [--update]
 
 Every offline and online agent runs on MinAtar's Breakout and on Atari's Pong, by the commands
 that users type, for the same processor time: 24 hours in all. Offline agents read
-`data/Pong/1`, and on MinAtar what the online DQN has logged. A run is steady if from
-the second third of its samples to the last
+`data/MinAtar-Breakout/1` and `data/Pong/1`. A run is steady if from the second third of its
+samples to the last
 
 - anonymous memory (all but mapped files) grew by at most 2 %,
 - no more files were open,
 - updates per second of processor time changed by at most 10 %.
 
-The exit code is 1 if a run is not steady. The same command continues: finished runs stay, an
-interrupted one begins again. Samples are in `<work_dir>/samples`, the table in `--out`.
+The exit code is 1 if a run is not steady. Each finished run adds a row to the table in `--out`;
+with `--update`, it is `benchmarks/measured/endurance.csv`. The same command continues: runs
+that the table has stay, so another machine may go on, and an interrupted run begins again. All
+samples are in `<work_dir>/samples`.
 """
 
 import argparse
 import concurrent.futures
+import datetime
 import os
 import pathlib
 import shutil
@@ -35,7 +38,7 @@ import psutil
 from batch_rl.agents import registry
 from batch_rl.runs import progress
 from batch_rl.sweep import stop_with_parent
-from batch_rl.utils import choices, machine, programs
+from batch_rl.utils import choices, files, machine, programs
 from benchmarks import logs, measuring, processes
 
 KEPT = pathlib.Path('benchmarks/measured/endurance.csv')
@@ -94,27 +97,22 @@ class Sample(NamedTuple):
   threads: int
 
 
-# The run that logs the data of the offline ones on MinAtar.
-LOGS_DATA = Run('online', 'minatar', 'dqn_adam')
-
-
 def find() -> list[Run]:
-  """Returns all runs, `LOGS_DATA` first."""
+  """Returns all runs."""
   packages = {
     'online': 'batch_rl.baselines',
     'offline': 'batch_rl.fixed_replay',
   }
-  found = [
+  return [
     Run(job, size, agent)
     for size in SIZES
     for job, package in packages.items()
     for agent in registry.configs(registry.config_folder(package))
   ]
-  return sorted(found, key=lambda run: run != LOGS_DATA)
 
 
 class Endurance:
-  """Runs, their samples, and the data that they make.
+  """Runs, and their samples.
 
   Args:
     work_dir: Its directory.
@@ -130,25 +128,19 @@ class Endurance:
     atari = pathlib.Path('data/Pong/1')
     if measuring.QUICK:
       atari = pathlib.Path(logs.make('Pong')).parent
-    # The run `LOGS_DATA` makes that of MinAtar.
-    self._data = {'atari': atari, 'minatar': work_dir / 'data'}
+    minatar = pathlib.Path('data/MinAtar-Breakout/1')
+    self._data = {'atari': atari, 'minatar': minatar}
 
-  def samples(self, run: Run) -> pathlib.Path:
-    """Returns the path of a finished run's samples."""
-    return self._work_dir / 'samples' / f'{run.name}.csv'
-
-  def work(self, run: Run) -> None:
-    """Runs an agent for its time, and writes its samples.
+  def work(self, run: Run) -> pd.DataFrame:
+    """Runs an agent for its time; returns its samples, and writes them.
 
     Raises:
       RuntimeError: If the program ends before.
+      CancelledError: If all runs are ended.
     """
     directory = self._work_dir / run.name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    while run.job == 'offline' and not self._data[run.size].exists():
-      if self.stop.wait(1.0):
-        return
     program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]
     output = directory / 'output.txt'
     with (
@@ -164,16 +156,14 @@ class Endurance:
       samples = pd.DataFrame(self._sample(run, process, directory))
       process.send_signal(signal.SIGINT)  # it saves
     if self.stop.is_set():
-      return
+      raise concurrent.futures.CancelledError
     if samples.empty or samples.cpu_seconds.iloc[-1] < self._cpu_seconds:
       raise RuntimeError(f'{run.name} ended by itself: see {output}')
-    partial = directory / 'samples.csv'
-    samples.to_csv(partial, index=False)
-    if run == LOGS_DATA:
-      (directory / 'log').rename(self._data['minatar'])
-    self.samples(run).parent.mkdir(exist_ok=True)
-    partial.rename(self.samples(run))
+    kept = self._work_dir / 'samples' / f'{run.name}.csv'
+    kept.parent.mkdir(exist_ok=True)
+    samples.to_csv(kept, index=False)
     shutil.rmtree(directory)
+    return samples
 
   def _arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
     training, evaluation = EXTENT[run.job, run.size]
@@ -303,13 +293,15 @@ def main() -> int:
   runs = find()
   for name in options.only:
     choices.choose('agent', name, {run.agent for run in runs})
-  if options.only:
-    runs = [
-      run for run in runs if run == LOGS_DATA or run.agent in options.only
-    ]
+  runs = [run for run in runs if not options.only or run.agent in options.only]
   work_dir = options.work_dir.absolute()
   endurance = Endurance(work_dir, 60 * options.minutes)
-  left = [run for run in runs if not endurance.samples(run).exists()]
+  out = options.out or work_dir / 'endurance.csv'
+  table = (
+    pd.read_csv(out) if out.exists() else pd.DataFrame(columns=Run._fields)
+  )
+  done = {*table[[*Run._fields]].itertuples(index=False, name=None)}
+  left = [run for run in runs if run not in done]
   hours = len(left) * options.minutes / 60
   print(
     f'{len(left)} of {len(runs)} runs left: {hours:.1f} h of processor time, '
@@ -322,7 +314,15 @@ def main() -> int:
       for number, future in enumerate(
         concurrent.futures.as_completed(futures), start=1
       ):
-        future.result()
+        row = {
+          **futures[future]._asdict(),
+          'date': f'{datetime.date.today()}',
+          **summary(future.result()),
+        }
+        table = pd.concat([table, pd.DataFrame([row])])
+        table = table.sort_values(['size', 'job', 'agent'])
+        content = table.to_csv(index=False, float_format='%.4g')
+        files.write_bytes(str(out), content.encode())
         eta = (len(left) - number) * options.minutes / 60 / options.at_once
         print(
           f'{futures[future].name}: done, {number} of {len(left)}, ETA {eta:.1f} h',
@@ -331,14 +331,6 @@ def main() -> int:
     finally:  # after an error or Ctrl-C, all runs end
       endurance.stop.set()
       pool.shutdown(cancel_futures=True)
-  rows = [
-    {**run._asdict(), **summary(pd.read_csv(endurance.samples(run)))}
-    for run in runs
-  ]
-  table = pd.DataFrame(rows)
-  table.to_csv(
-    options.out or work_dir / 'endurance.csv', index=False, float_format='%.4g'
-  )
   print(table.to_markdown(index=False, floatfmt=',.1f'))
   return int((table.steady != 'yes').any() and not measuring.QUICK)
 
