@@ -10,7 +10,7 @@ from dopamine.discrete_domains import gym_lib
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.tests import shards, shipped_agents
+from batch_rl.tests import results, shards, shipped_agents
 
 NUM_ACTIONS = 2
 OBSERVATION = {
@@ -63,10 +63,6 @@ def values(agent):
   return agent._sess.run({v.op.name: v for v in variables})
 
 
-def assert_same(left, right):
-  np.testing.assert_equal(left, right)
-
-
 def weights(agent, network):
   """Returns the weights of the 'Online' or the 'Target' network, as one vector."""
   variables = agent._sess.graph.get_collection('trainable_variables', network)
@@ -75,14 +71,9 @@ def weights(agent, network):
 
 
 def read_summaries(agent, directory):
-  """Returns what an agent has written, `{(tag, agent step): value}`."""
+  """Returns what an agent has written, `{tag: {agent step: value}}`."""
   agent.summary_writer.flush()
-  [path] = directory.iterdir()
-  return {
-    (value.tag, event.step): value.simple_value
-    for event in tf.compat.v1.train.summary_iterator(str(path))
-    for value in event.summary.value
-  }
+  return results.scalars(directory)
 
 
 def generators(count):

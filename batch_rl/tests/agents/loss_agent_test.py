@@ -50,9 +50,9 @@ def test_a_loss_adds_to_that_of_its_base(make_agent, tmp_path):
   agent.training_steps = 40
   assert list(agent.train_steps(40)) == found[0][10:]
   logged = cartpole.read_summaries(agent, tmp_path)
-  assert logged['Losses/Loss', 12] == np.float32(found[0][3])
-  assert logged['Losses/Step', 12] == logged['Losses/SameStep', 12] == 12
-  assert logged['Losses/Penalty', 12] > 0
+  assert logged['Losses/Loss'][12] == np.float32(found[0][3])
+  assert logged['Losses/Step'][12] == logged['Losses/SameStep'][12] == 12
+  assert logged['Losses/Penalty'][12] > 0
   agent.training_steps = 12  # with an update, and with a synchronisation
   list(agent.train_steps(4))
   before = cartpole.weights(agent, 'Target')

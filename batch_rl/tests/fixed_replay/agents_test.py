@@ -103,7 +103,7 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
   assert np.argmax(counts) == greedy
   assert np.sum((counts - expected) ** 2 / expected) < 18.5  # p = 0.001
   assert agent.training_steps == 0
-  cartpole.assert_same(before, cartpole.values(agent))
+  np.testing.assert_equal(before, cartpole.values(agent))
 
 
 def test_infinite_weights_are_not_saved(agent, tmp_path):
@@ -144,10 +144,10 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   fresh.training_steps = 10**6
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   assert fresh.training_steps == 9
-  cartpole.assert_same(cartpole.values(fresh), saved)
+  np.testing.assert_equal(cartpole.values(fresh), saved)
   fresh.begin_iteration(0, updates=3)  # at steps 0, 4 and 8
   assert list(fresh.train_steps(12)) == losses
-  cartpole.assert_same(cartpole.values(fresh), cartpole.values(agent))
+  np.testing.assert_equal(cartpole.values(fresh), cartpole.values(agent))
 
 
 @with_any_agent

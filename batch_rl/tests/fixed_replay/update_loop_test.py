@@ -28,7 +28,7 @@ def train_by(agent, first_values, updates_per_run):
 def assert_same_results(one, other):
   (left, variables), (right, others) = one, other
   assert left == right
-  cartpole.assert_same(variables, others)
+  np.testing.assert_equal(variables, others)
 
 
 @pytest.mark.parametrize('name', cartpole.OFFLINE_CLASSES)
@@ -149,7 +149,7 @@ def test_xla_draws_mixtures_by_step_and_seed(make_agent, tmp_path):
   losses, _ = train_by(agent, first_values, 1)
   found = cartpole.read_summaries(agent, tmp_path)
   for step in range(12, 88, 12):
-    assert found['Losses/Loss', step] == np.float32(losses[step // 4])
+    assert found['Losses/Loss'][step] == np.float32(losses[step // 4])
   assert train_by(agent, first_values, 7)[0] == losses
   assert len(set(losses)) == 22
 
@@ -179,7 +179,7 @@ def test_agents_of_dopamine_train_alike_one_update_at_a_time(
   found = cartpole.read_summaries(agent, tmp_path)
   for step in range(8, 88, 8):
     loss = pytest.approx(expected[step // 4], rel=1e-6)
-    assert found['Losses/HuberLoss', step] == loss
+    assert found['Losses/HuberLoss'][step] == loss
 
 
 class OwnTraining(OFFLINE_DQN):

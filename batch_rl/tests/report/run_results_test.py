@@ -1,6 +1,7 @@
 """Reading of runs, and the errors for damaged ones."""
 
 import json
+import os
 import pickle
 import shutil
 
@@ -9,6 +10,7 @@ import pytest
 
 from batch_rl.report import run_results
 from batch_rl.tests.report import made_up_runs
+from batch_rl.tests.utils import safe_pickle_test
 
 
 @pytest.fixture
@@ -164,12 +166,8 @@ def test_dopamine_logs(tmp_path):
   assert run.returns.tolist() == [1.0, 2.0, 5.0]
   assert run.episodes.tolist() == [2, 2, 2]
   assert run.is_finished and run.protocol['rom'] == '?'
-
-  class Evil:
-    def __reduce__(self):
-      return (open, (str(tmp_path / 'stolen'), 'w'))
-
-  evil = pickle.dumps({'iteration_0': Evil()})
+  exploit = safe_pickle_test.Exploit(os.mkdir, str(tmp_path / 'stolen'))
+  evil = pickle.dumps({'iteration_0': exploit})
   (base_dir / 'logs' / 'log_3').write_bytes(evil)
   with pytest.raises(run_results.NoResultsError):
     run_results.read_run(str(base_dir), 'Rainbow')

@@ -3,7 +3,6 @@ import os
 import pathlib
 import pickle
 import resource
-import signal
 from unittest import mock
 
 import gin
@@ -133,15 +132,9 @@ def test_incomplete_ones_are_ignored_and_damaged_ones_an_error(tmp_path, kept):
 
 def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
   save(kept, Position(1))
-  before = resource.getrlimit(resource.RLIMIT_FSIZE)
-  ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-  try:
+  with run_files.limited(resource.RLIMIT_FSIZE, 1000):
     with pytest.raises(OSError, match='ckpt-1 cannot be written: .*are kept'):
       save(kept, Position(2), 'x' * 2000)
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
   assert names(tmp_path) == ['ckpt-0']
   # What cannot be read at the moment is not set aside.
   fail = mock.Mock(side_effect=OSError(5, 'try again'))

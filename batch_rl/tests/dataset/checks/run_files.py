@@ -1,7 +1,9 @@
 """Files of a run on disk: read, changed and verified."""
 
+import contextlib
 import gzip
 import io
+import resource
 
 import numpy as np
 
@@ -35,10 +37,26 @@ def change(logs, name, suffix, function):
   return path
 
 
+def flipped(content, at=None, mask=1):
+  """Returns bytes of which one has other bits, that in the middle by default."""
+  changed = bytearray(content)
+  changed[len(content) // 2 if at is None else at] ^= mask
+  return bytes(changed)
+
+
 def flip_a_bit(path, at=None):
-  content = bytearray(path.read_bytes())
-  content[len(content) // 2 if at is None else at] ^= 1
-  path.write_bytes(content)
+  path.write_bytes(flipped(path.read_bytes(), at))
+
+
+@contextlib.contextmanager
+def limited(kind, limit):
+  """Context in which a resource of this process has a limit; yields the former."""
+  before = resource.getrlimit(kind)
+  resource.setrlimit(kind, (limit, before[1]))
+  try:
+    yield before
+  finally:
+    resource.setrlimit(kind, before)
 
 
 def put(row, value):

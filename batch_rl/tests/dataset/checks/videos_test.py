@@ -9,7 +9,7 @@ from PIL import Image
 from batch_rl.dataset.checks import videos
 from batch_rl.dataset.store import frame_reading
 from batch_rl.tests import shards
-from batch_rl.tests.dataset.checks.run_files import compute
+from batch_rl.tests.dataset.checks.run_files import compute, limited
 from batch_rl.tests.interchange_runs import SAMPLE
 
 
@@ -55,11 +55,7 @@ def test_a_video_that_fails_leaves_the_file_as_it_was(tmp_path, ending):
   path.write_text('before')
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (20, 84, 84), np.uint8)
-  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-  try:
+  with limited(resource.RLIMIT_FSIZE, 10_000):
     with pytest.raises((ValueError, OSError)):
       videos.write_images(images, str(path))
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert path.read_text() == 'before' and len(list(tmp_path.iterdir())) == 1

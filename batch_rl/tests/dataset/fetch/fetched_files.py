@@ -30,10 +30,3 @@ def assert_complete(root, data_dir, suffixes=None):
   assert contents(data_dir) == contents(root / RUN, suffixes)
   assert not (data_dir / 'partial').exists()
   assert not run_checks.verify(str(data_dir)).problems
-
-
-def corrupt(path):
-  """Returns the contents of a file with one bit flipped."""
-  content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 1
-  return bytes(content)

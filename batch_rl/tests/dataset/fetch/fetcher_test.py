@@ -11,12 +11,12 @@ import pytest
 
 from batch_rl.dataset.checks import run_checks
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.fetch.fetched_files import (
   FRAMES,
   RUN,
   assert_complete,
   contents,
-  corrupt,
 )
 from batch_rl.utils import files
 
@@ -63,11 +63,12 @@ def test_fsspec_sources(root, run, data_dir, kind):
 
 @pytest.mark.parametrize('damage', ['bit', 'empty', 'no array', 'truncated'])
 def test_damage_is_fetched_twice_and_named(root, server, run, data_dir, damage):
+  intact = (root / RUN / FRAMES).read_bytes()
   body = {
-    'bit': corrupt(root / RUN / FRAMES),
+    'bit': run_files.flipped(intact),
     'empty': b'',
     'no array': gzip.compress(b'not an array'),
-    'truncated': (root / RUN / FRAMES).read_bytes()[:-9],
+    'truncated': intact[:-9],
   }[damage]
   server.bodies = {FRAMES: body}
   out = run.output(server.url, code=1)
@@ -90,7 +91,7 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   assert_complete(root, data_dir)
   other = data_dir.parents[3] / 'other' / RUN
   shutil.copytree(root / RUN, other)
-  (other / FRAMES).write_bytes(corrupt(other / FRAMES))
+  run_files.flip_a_bit(other / FRAMES)
   out = run.output(server.url, to='other', code=1)
   assert f'{other / FRAMES} is damaged' in out
   assert 'Move it away' in out

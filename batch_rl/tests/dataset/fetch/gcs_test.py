@@ -12,8 +12,9 @@ import google_crc32c
 import pytest
 
 from batch_rl.dataset.fetch import unplugged_run
+from batch_rl.tests.dataset.checks.run_files import flipped
 from batch_rl.tests.dataset.fetch import web_server
-from batch_rl.tests.dataset.fetch.fetched_files import FLAGS, NAMES, corrupt
+from batch_rl.tests.dataset.fetch.fetched_files import FLAGS, NAMES
 
 # `fetch` has settings for the import of gcsfs.
 if importlib.util.find_spec('gcsfs') is None:
@@ -78,6 +79,6 @@ def test_partial_file_is_resumed(bucket, pong, run, store, run_hash):
 
 
 def test_other_bytes_than_the_hash_promises(bucket, pong, run):
-  bucket.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
+  bucket.bodies = {NAMES[1]: flipped((pong / NAMES[1]).read_bytes())}
   assert 'its md5 is' in run.output('gs://rl_unplugged', *FLAGS, code=1)
   assert bucket.gets(NAMES[1]) == [0, 0]

@@ -10,8 +10,9 @@ from batch_rl.dataset.fetch import partial_file, unplugged_run
 from batch_rl.dataset.imports import store_import
 from batch_rl.dataset.store import store_directory
 from batch_rl.dataset.unplugged import file_names
+from batch_rl.tests.dataset.checks.run_files import flipped
 from batch_rl.tests.dataset.conftest import is_one_line
-from batch_rl.tests.dataset.fetch.fetched_files import FLAGS, NAMES, corrupt
+from batch_rl.tests.dataset.fetch.fetched_files import FLAGS, NAMES
 
 UNPLUGGED = FLAGS[0]
 
@@ -127,7 +128,7 @@ def test_raw_files_on_the_disk_are_few(web, run, store, monkeypatch):
 
 
 def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):
-  web.bodies = {NAMES[1]: corrupt(pong / NAMES[1])}
+  web.bodies = {NAMES[1]: flipped((pong / NAMES[1]).read_bytes())}
   web.statuses = {f'GET /{file_names.FOLDER}/Pong/{NAMES[2]}': [403, 99]}
   out = run.output(web.url, *FLAGS, code=1)
   assert web.gets(NAMES[1]) == [0, 0]

@@ -9,6 +9,7 @@ import pytest
 
 from batch_rl.dataset.imports import png_frames
 from batch_rl.tests import interchange_runs
+from batch_rl.tests.dataset.checks.run_files import flipped
 
 
 @pytest.fixture(scope='module')
@@ -23,10 +24,6 @@ def test_any_part_is_decoded(sample):
   assert len(frames) == 10
   found = [frames[number] for number in range(3, 8)]
   np.testing.assert_array_equal(found, sample[3:8])
-
-
-def flipped(data, at):
-  return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def test_other_images_are_refused_by_their_number(sample, capfd):
@@ -56,8 +53,8 @@ def test_other_images_are_refused_by_their_number(sample, capfd):
     + [image(*size, 8, 0, 0, 0, 0) for size in sizes]
     + [image(84, 84, *kind) for kind in kinds],
     'a damaged PNG': [good[:-30]]
-    + [flipped(good, place) for place in (20, at + 9, len(good) - 17)]
-    + [image(pixels=p) for p in (packed[:-4], flipped(packed, len(packed) - 1))]
+    + [flipped(good, place) for place in (20, at + 9, -17)]
+    + [image(pixels=p) for p in (packed[:-4], flipped(packed, -1))]
     + [
       image(pixels=zlib.compress(p))
       for p in (lines[:-1], lines + b'0', b'\5' + lines[1:])

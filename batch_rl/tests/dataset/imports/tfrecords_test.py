@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.imports import tfrecords
+from batch_rl.tests.dataset.checks.run_files import flipped
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 # Beyond a buffer of igzip, too.
@@ -67,12 +68,6 @@ def test_a_length_that_looks_like_gzip(tmp_path):
   assert read(path) == [data]
 
 
-def changed(data, at, mask=1):
-  damaged = bytearray(data)
-  damaged[at] ^= mask
-  return bytes(damaged)
-
-
 FIRST, SECOND = record(b'first record'), record(b'second')
 BOTH = FIRST + SECOND
 AT = f'the record at offset {len(FIRST)}'
@@ -89,16 +84,16 @@ def zipped(content):
     (b'', 'it is empty'),
     (zipped(b''), 'has no records'),
     (b'some text, not records', 'is not a TFRecord file'),
-    (changed(BOTH, 0), 'is not a TFRecord file'),
-    (zipped(changed(BOTH, 0)), 'wrong checksum of the length of the rec'),
+    (flipped(BOTH, 0), 'is not a TFRecord file'),
+    (zipped(flipped(BOTH, 0)), 'wrong checksum of the length of the rec'),
     (BOTH[: len(FIRST) + 5], f'ends within the length of {AT}'),
     (zipped(BOTH[:-1]), f'ends within {AT}'),
-    (zipped(changed(BOTH, -7)), f'wrong checksum of {AT}'),
+    (zipped(flipped(BOTH, -7)), f'wrong checksum of {AT}'),
     (FIRST + record(b'', 1 << 40), f'claims 1,099,511,627,776 B, .* for {AT}'),
     (zipped(FIRST + record(b'', 1 << 27)), f'ends within {AT}'),
     (zipped(BOTH)[:-9], 'were read'),
-    (changed(zipped(BOTH), -1), 'were read'),
-    (changed(zipped(BOTH), 12, 0xFF), 'is damaged'),
+    (flipped(zipped(BOTH), -1), 'were read'),
+    (flipped(zipped(BOTH), 12, 0xFF), 'is damaged'),
     (zipped(BOTH) + b'rest', 'were read'),
   ],
 )
@@ -132,6 +127,6 @@ def test_no_damage_passes(tmp_path_factory, draw, zipped, cut):
   else:
     # The header of gzip has no checksum; it begins with flags that change nothing.
     at = draw.draw(st.integers(10 if zipped else 0, len(content) - 1))
-    path.write_bytes(changed(content, at, draw.draw(st.integers(1, 255))))
+    path.write_bytes(flipped(content, at, draw.draw(st.integers(1, 255))))
   with pytest.raises(ValueError, match='damaged'):
     read(path)

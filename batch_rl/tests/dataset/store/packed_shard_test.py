@@ -12,6 +12,7 @@ import pytest
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard, shard_packing
+from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.dataset.store import packing
 from batch_rl.utils import files
 
@@ -81,13 +82,9 @@ def test_a_damaged_or_missing_file_is_named(directory):
 
 def test_mapped_shards_may_take_all_descriptors(directory):
   kind = resource.RLIMIT_NOFILE
-  soft, hard = resource.getrlimit(kind)
-  resource.setrlimit(kind, (1024, hard))
-  try:
+  with run_files.limited(kind, 1024) as (_, hard):
     open_packed(directory)
     assert resource.getrlimit(kind) == (hard, hard)
-  finally:
-    resource.setrlimit(kind, (soft, hard))
 
 
 @pytest.mark.parametrize(
@@ -176,11 +173,9 @@ def test_a_shard_is_fresh_until_its_files_change(logs, directory, monkeypatch):
     patch.setattr(files, 'sha256', fail)
     with pytest.raises(shard_reader.ReadError, match='reward_ckpt.1.gz'):
       is_fresh()
-  content = bytearray(path.read_bytes())
-  content[4] ^= 1  # gzip's own time stamp.
-  path.write_bytes(content)
+  run_files.flip_a_bit(path, 4)  # gzip's own time stamp.
   assert not is_fresh()
-  path.write_bytes(bytes(content) + b'x')
+  path.write_bytes(path.read_bytes() + b'x')
   assert not is_fresh()
   path.unlink()
   with pytest.raises(ValueError, match='reward_ckpt.1.gz'):

@@ -212,13 +212,9 @@ def test_full_disk_leaves_no_partial_shard(tmp_path):
   """A limit on file sizes simulates the full disk."""
   logs, directory = tmp_path / 'logs', tmp_path / 'store'
   shards.write_images(logs)
-  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-  try:
+  with run_files.limited(resource.RLIMIT_FSIZE, 100_000):
     with pytest.raises(ValueError, match='File too large'):
       store.convert(str(logs), str(directory))
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
   assert not list(directory.glob('shard-*'))
   store.convert(str(logs), str(directory))
   content = json.loads((directory / 'store.json').read_text())
