@@ -79,7 +79,7 @@ def test_a_script_reads_shards_row_by_row(data_dir, tmp_path):
   assert read == [2, 0]
   missing = load(data_dir, 7)
   assert missing._loaded_buffers is False and missing.add_count == 0
-  with pytest.raises(ValueError, match='7'):
+  with pytest.raises(ValueError, match='There is no shard 7'):
     missing.sample_transition_batch()
   shards.write_run(tmp_path, [30] * 2, CAPACITY)
   (tmp_path / shard_files.file_name('reward', 0)).write_bytes(b'no gzip')

@@ -69,13 +69,6 @@ def test_packing_stops_if_opening_is_interrupted(root, monkeypatch):
   assert closed
 
 
-def test_sequences_of_a_run(root):
-  run = dataset.open(root / 'Pong' / '1')
-  draw = run.sequences(9, 2, subset='first_transitions(20)', seed=0)
-  assert draw.num_steps == 20
-  assert draw.batch(0, 3).state.shape == (3, 9, 2, 2, 2)
-
-
 def test_pytorch_is_asked_for(monkeypatch):
   monkeypatch.delitem(sys.modules, 'batch_rl.dataset.torch', raising=False)
   monkeypatch.setitem(sys.modules, 'torch', None)  # as if not installed

@@ -109,10 +109,11 @@ def test_evaluation_acts_greedily_and_explores_at_the_set_rate(agent):
 def test_infinite_weights_are_not_saved(agent, tmp_path):
   with agent._sess.graph.as_default():
     *_, last = tf.compat.v1.trainable_variables()
-  infinite = np.full(last.shape.as_list(), np.inf, np.float32)
-  cartpole.load_values(agent, {last.op.name: infinite})
-  with pytest.raises(FloatingPointError, match='step 0'):
-    agent.bundle_and_checkpoint(str(tmp_path), 0)
+  for value in np.inf, np.nan:
+    array = np.full(last.shape.as_list(), value, np.float32)
+    cartpole.load_values(agent, {last.op.name: array})
+    with pytest.raises(FloatingPointError, match='step 0: training has div'):
+      agent.bundle_and_checkpoint(str(tmp_path), 0)
   assert not list(tmp_path.iterdir())
 
 

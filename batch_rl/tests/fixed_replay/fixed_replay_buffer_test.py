@@ -1,6 +1,5 @@
 import concurrent.futures
 import logging
-import os
 
 import numpy as np
 import pytest
@@ -54,21 +53,12 @@ def test_damage_found_while_sampling_is_an_error(tmp_path):
     buffer.raise_error()
 
 
-def test_a_shard_that_does_not_exist_is_an_error(tmp_path):
-  shards.write_run(tmp_path, [30], capacity=50)
-  with pytest.raises(ValueError, match='There is no shard 7'):
-    load(tmp_path, 7).sample_transition_batch()
-  with pytest.raises(ValueError, match='No shards'):
-    os.mkdir(tmp_path / 'empty')
-    load(tmp_path / 'empty', None)
-  with pytest.raises(ValueError, match='has 1, numbered 0 to 0'):
-    load(tmp_path, None, replay_file_start_index=3)
-
-
 def test_a_range_of_shards_can_be_chosen(tmp_path):
   shards.write_run(tmp_path, [30] * 4, capacity=50)
   limits = {'replay_file_start_index': 1, 'replay_file_end_index': 2}
   assert load(tmp_path, None, **limits)._store.suffixes == [1]
+  with pytest.raises(ValueError, match='has 3, numbered 0 to 2'):
+    load(tmp_path, None, replay_file_start_index=3)
 
 
 def test_shards_are_redrawn_but_packed_once(tmp_path, packings):
@@ -96,23 +86,6 @@ def test_replay_capacity_limits_the_rows_of_a_shard(tmp_path):
     batch[STATE][:, 0, 0, -1], batch[INDICES], strict=True
   ):
     assert newest == rows[row].frame
-
-
-def test_the_wrapped_buffer_draws_batches_by_iteration(tmp_path):
-  import tensorflow as tf
-
-  shards.write_run(tmp_path, [30] * 10, capacity=50)
-  with tf.compat.v1.Session() as session:
-    replay = fixed_replay_buffer.WrappedFixedReplayBuffer(
-      str(tmp_path), None, (2, 2), 4, batch_size=16, num_buffers=2, seed=1
-    )
-    drawn = []
-    for iteration in (0, 1, 2, 1):
-      replay.begin_iteration(iteration)
-      states, rows = session.run((replay.states, replay.indices))
-      assert states.shape == (16, 2, 2, 4) and states.dtype == np.uint8
-      drawn.append((replay.memory._backend._suffixes, rows.tolist()))
-    assert drawn[1] == drawn[3] != drawn[2]
 
 
 @pytest.mark.parametrize('rows', [100, 101, 102])

@@ -38,12 +38,6 @@ def test_other_content_is_noted(logs):
     assert text in notes
 
 
-def test_a_dangling_link_is_named(logs):
-  (path := files.file_of(logs, 'action', 1)).unlink()
-  path.symlink_to('nowhere')
-  assert files.the_only(logs, 'error').file == str(path)
-
-
 def test_the_padding_is_that_of_the_manifest(tmp_path):
   shards.write_run(tmp_path, [30, 30], files.CAPACITY, stack_size=1)
   assert files.is_well(tmp_path)

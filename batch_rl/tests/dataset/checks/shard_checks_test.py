@@ -27,6 +27,7 @@ DAMAGE = {
   'dtype': lambda path: files.save(path, files.load(path).astype(np.float64)),
   'missing': lambda path: path.unlink(),
   'folder': lambda path: (path.unlink(), path.mkdir()),
+  'a dangling link': lambda path: (path.unlink(), path.symlink_to('nowhere')),
 }
 
 

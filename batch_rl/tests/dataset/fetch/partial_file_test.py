@@ -23,14 +23,6 @@ from batch_rl.tests.dataset.fetch.fetched_files import (
 )
 
 
-def test_dropped_connections_are_resumed(root, server, run, data_dir):
-  server.drop_after = 30_000
-  run.output(server.url, '--shards=1', '--jobs=1', '--retries=1')
-  assert_complete(root, data_dir, (1,))
-  size = len(contents(data_dir)[FRAMES])
-  assert server.gets(FRAMES) == list(range(0, size, 30_000))
-
-
 def test_server_without_ranges(root, server, run, data_dir):
   server.ranges, server.drop_after = False, 30_000
   out = run.output(server.url, '--retries=2', code=1)

@@ -172,28 +172,22 @@ def test_few_frames_are_in_memory_for_the_dictionary(tmp_path, monkeypatch):
   np.testing.assert_array_equal(np.concatenate(sequences), first[:70])
 
 
-def test_another_run_is_refused(tmp_path):
-  target = str(tmp_path / 'store')
-  store_import.import_parts(make_reader([0]), target)
-  with pytest.raises(ValueError, match='--last_step=transition'):
-    store_import.import_parts(make_reader(), target, last_step='observation')
-  other = make_reader()
-  other.game = 'Breakout'
-  message = r'store of run 1 of Pong \(list\), not of run 1 of Breakout'
+@pytest.mark.parametrize(
+  ('other', 'last_step', 'message'),
+  [
+    ({}, 'observation', '--last_step=transition'),
+    ({'game': 'Breakout'}, 'auto', r'Pong \(list\), not of run 1 of Breakout'),
+    ({'name': 'other/1.1.0'}, 'auto', r'not of .* \(other/1.1.0\); choose'),
+  ],
+)
+def test_another_run_or_dataset_is_refused(tmp_path, other, last_step, message):
+  store_import.import_parts(make_reader([0]), str(tmp_path))
+  before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+  reader = make_reader([1])
+  vars(reader).update(other)
   with pytest.raises(ValueError, match=message):
-    store_import.import_parts(other, target)
-
-
-def test_another_dataset_of_the_run_is_refused(tmp_path):
-  target = tmp_path / 'store'
-  store_import.import_parts(make_reader([0]), str(target))
-  before = {path.name: path.read_bytes() for path in target.iterdir()}
-  other = make_reader([1])
-  other.name = 'other/1.1.0'
-  message = r'Pong \(list\), not of .* \(other/1.1.0\); choose another'
-  with pytest.raises(ValueError, match=message):
-    store_import.import_parts(other, str(target))
-  assert {p.name: p.read_bytes() for p in target.iterdir()} == before
+    store_import.import_parts(reader, str(tmp_path), last_step=last_step)
+  assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 def test_an_assumed_last_step_is_called_so(tmp_path):

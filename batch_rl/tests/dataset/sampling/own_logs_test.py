@@ -54,6 +54,7 @@ def test_states_have_as_many_frames_as_those_of_the_log(tmp_path):
   observations.write(tmp_path, 'vector', [1, 1, 3], stack_size=1)
   run = dataset.open(tmp_path)
   assert run.transitions().num_transitions == 1 + 0 + 3
-  assert run.sequences(2, seed=1).batch(0, 3).state.shape == (3, 2, 1, 4)
+  draw = run.sequences(2, subset='first_transitions(3)', seed=1)
+  assert draw.num_steps == 3 and draw.batch(0, 3).state.shape == (3, 2, 1, 4)
   with pytest.raises(ValueError, match='No valid .*_horizon=1.*stack_size=4'):
     run.transitions(4).batch(0, 1)

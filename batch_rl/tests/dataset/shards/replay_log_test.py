@@ -1,5 +1,4 @@
 import contextlib
-import hashlib
 import itertools
 import json
 
@@ -78,7 +77,7 @@ def test_log_resumes_from_any_checkpoint(
   assert list(itertools.chain(*recorded)) == returns
 
 
-def test_manifest_has_hashes_and_returns(tmp_path):
+def test_manifest_has_returns_and_metadata(tmp_path):
   frame = np.ones((2, 2), np.uint8)
   with shards.make_log(tmp_path, 40, game='Pong') as log:
     for rewards in ([1, 0, 1], [-1, -1]):
@@ -92,10 +91,6 @@ def test_manifest_has_hashes_and_returns(tmp_path):
   assert statistics['unclipped_return'] == {'mean': 0.0, 'min': -20, 'max': 20}
   assert statistics['unclipped_returns'] == [20, -20]
   assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
-  for name, described in manifest['shards'][0]['files'].items():
-    content = (tmp_path / name).read_bytes()
-    sha256 = hashlib.sha256(content).hexdigest()
-    assert described == {'bytes': len(content), 'sha256': sha256}
 
 
 def test_a_closed_log_is_not_started_again(tmp_path):
