@@ -1,4 +1,5 @@
 import concurrent.futures
+import functools
 import logging
 
 import numpy as np
@@ -7,26 +8,14 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import packer
-from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.tests import shards
+from batch_rl.tests import old_code_test, shards
 from batch_rl.tests.dataset.checks import run_files
 
-FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 replay_element = circular_replay_buffer.ReplayElement
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
-def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
-  """Returns a fixed replay of 2 x 2 frames."""
-  return FixedReplayBuffer(
-    str(directory),
-    suffix,
-    (2, 2),
-    stack_size,
-    batch_size=batch_size,
-    seed=0,
-    **{'replay_capacity': 1000, **kwargs},
-  )
+load = functools.partial(old_code_test.load, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +24,7 @@ def load(directory, suffix=0, stack_size=4, batch_size=8, **kwargs):
 def test_other_frames_are_refused(tmp_path, shape, dtype):
   shards.write_run(tmp_path, [30], capacity=50)
   with pytest.raises(ValueError, match=r'\(2, 2\) uint8, the agent expects'):
-    FixedReplayBuffer(
-      str(tmp_path), 0, shape, 4, 100, 8, observation_dtype=dtype
-    )
+    load(tmp_path, observation_shape=shape, observation_dtype=dtype)
 
 
 def test_damage_found_while_sampling_is_an_error(tmp_path):

@@ -7,7 +7,7 @@ import gin
 import numpy as np
 import pytest
 
-from batch_rl.tests import interchange_runs, shards
+from batch_rl.tests import interchange_runs, old_code_test, shards
 
 
 @pytest.fixture(scope='module')
@@ -46,8 +46,9 @@ def test_an_offline_agent_trains_on_it(
 ):
   import jax
 
-  replay = lib.make_buffer(
-    kind, logs, (84, 84), replay_capacity=100, batch_size=32, **ways
+  ways = {'observation_shape': (84, 84), 'batch_size': 32, **ways}
+  replay = old_code_test.load(
+    logs, class_=lib.BUFFERS[kind], replay_capacity=100, **ways
   )
   for agent in agents:
     agent._replay, agent.training_steps = replay, 0
@@ -82,9 +83,8 @@ def test_batches_are_like_those_of_dopamines_jax_memory(lib, tmp_path, kind):
 
   shards.write_run(tmp_path, [30, 25, 40, 11, 60, 33], 50)
   gin.bind_parameter('FixedReplayBuffer.seed', 0)
-  replay = lib.make_buffer(
-    kind, tmp_path, (2, 2), replay_capacity=50, batch_size=16
-  )
+  class_ = lib.BUFFERS[kind]
+  replay = old_code_test.load(tmp_path, class_=class_, batch_size=16)
   ours, metadata = replay.sample(with_sample_metadata=True)
   theirs, their_metadata = lib.dopamines_sample()
   assert type(ours) is type(theirs)

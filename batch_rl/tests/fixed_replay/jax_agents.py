@@ -36,16 +36,6 @@ OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[
 ]
 
 
-def make_buffer(kind, data_dir, shape, **kwargs):
-  return BUFFERS[kind](
-    data_dir=str(data_dir),
-    replay_suffix=None,
-    observation_shape=shape,
-    stack_size=4,
-    **kwargs,
-  )
-
-
 def dopamines_sample():
   """Returns a batch of Dopamine's JAX replay memory, and its metadata."""
   memory = replay_buffer.ReplayBuffer(

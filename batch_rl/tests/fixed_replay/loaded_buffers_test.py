@@ -15,9 +15,9 @@ from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
 )
 from batch_rl.tests import known_runs, shards
-from batch_rl.tests.old_code_test import LoadsDopamines
+from batch_rl.tests.old_code_test import CAPACITY, LoadsDopamines
+from batch_rl.tests.old_code_test import load as load_buffer
 
-CAPACITY = 50
 STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
@@ -88,25 +88,17 @@ def test_a_log_without_padding_may_start_with_zeros(tmp_path, caplog):
   with shards.make_log(tmp_path, CAPACITY, stack_size=1) as log:
     for step in range(40):
       log.add(np.full((2, 2), step % 10), step % 4, 0.0, step % 10 == 9)
-  buffer = make_buffer(LoadsDopamines, tmp_path, stack_size=1)
+  buffer = load_buffer(tmp_path, class_=LoadsDopamines, stack_size=1)
   assert buffer.valid_indices().tolist() == list(range(39))
   assert buffer.action_range() == (0, 3)
   assert 'are not used' not in caplog.text
-  make_buffer(fixed_replay_buffer.FixedReplayBuffer, tmp_path)
+  load_buffer(tmp_path)
   assert 'The first 3 steps of each episode' in caplog.text
-
-
-def make_buffer(class_, directory, stack_size=4, horizon=1, **kwargs):
-  return class_(
-    *(str(directory), None, (2, 2), stack_size, CAPACITY, 8, horizon),
-    gamma=0.5,
-    **kwargs,
-  )
 
 
 def test_loaded_memories_are_drawn_by_the_last_seed(tmp_path):
   shards.write_run(tmp_path, [30] * 4, CAPACITY)
-  buffer = make_buffer(LoadsDopamines, tmp_path, num_buffers=1, seed=0)
+  buffer = load_buffer(tmp_path, class_=LoadsDopamines, num_buffers=1, seed=0)
   drawn = {}
   for seed in range(12):
     buffer.reseed(seed)
@@ -132,7 +124,7 @@ def test_loaded_shards_are_dropped_before_others_are_loaded(tmp_path):
       loaded.append(weakref.ref(memory))
       return memory
 
-  buffer = make_buffer(Counted, tmp_path, num_buffers=1)
+  buffer = load_buffer(tmp_path, class_=Counted, num_buffers=1)
   for suffix in (0, 1):
     buffer.load_single_buffer(suffix)
   assert len(alive) > 1 and not any(alive)
@@ -179,10 +171,9 @@ def test_truncation_is_no_termination(tmp_path, class_, stack_size, horizon):
   lengths = [10, 1, 1, 2] * 9
   is_truncated = [i % 4 != 1 for i in range(len(lengths))]
   write_truncated_run(tmp_path, lengths, stack_size, is_truncated)
-  whole, own = (
-    make_buffer(each, tmp_path, stack_size, horizon, num_buffers=99)
-    for each in (fixed_replay_buffer.FixedReplayBuffer, class_)
-  )
+  ways = {'stack_size': stack_size, 'update_horizon': horizon, 'gamma': 0.5}
+  whole = load_buffer(tmp_path, num_buffers=99, **ways)
+  own = load_buffer(tmp_path, class_=class_, num_buffers=99, **ways)
   indices = own.valid_indices()
   expected = inner_indices(tmp_path, stack_size, horizon)
   expected &= set(whole.valid_indices().tolist())
@@ -209,18 +200,9 @@ def test_truncations_in_a_part_of_the_ring(tmp_path, first):
   from dopamine.labs.offline_rl import fixed_replay
 
   write_truncated_run(tmp_path, [6] * 20, 4, [True] * 20)
-  whole = fixed_replay_buffer.FixedReplayBuffer(
-    str(tmp_path), 1, (2, 2), 4, CAPACITY, 8
-  )
-  part = fixed_replay.JaxFixedReplayBuffer(
-    data_dir=str(tmp_path),
-    replay_suffix=1,
-    observation_shape=(2, 2),
-    stack_size=4,
-    replay_capacity=20,
-    batch_size=8,
-    replay_transitions_start_index=first,
-  )
+  whole = load_buffer(tmp_path, 1)
+  ways = {'replay_capacity': 20, 'replay_transitions_start_index': first}
+  part = load_buffer(tmp_path, 1, fixed_replay.JaxFixedReplayBuffer, **ways)
   kept = range(first + 3, first + 20 - 1)
   expected = [i - first for i in whole.valid_indices() if i in kept]
   assert part.valid_indices().tolist() == expected and len(expected) > 5

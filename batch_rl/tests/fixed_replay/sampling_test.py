@@ -13,18 +13,14 @@ from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.tests import known_runs
+from batch_rl.tests.old_code_test import load
 
-FixedReplayBuffer = fixed_replay_buffer.FixedReplayBuffer
 Wrapped = fixed_replay_buffer.WrappedFixedReplayBuffer
 
 
 @pytest.fixture
 def data_dir(known_run):
   return known_run.directory
-
-
-def load(data_dir, **kwargs):
-  return FixedReplayBuffer(data_dir, None, (2, 2), 4, 50, 8, **kwargs)
 
 
 # Idle feeds, a stuck one, and a stuck one that a thread waits for.
@@ -161,8 +157,8 @@ def test_the_record_describes_the_data(data_dir, tmp_path):
     load(data_dir, subset=text, seed=9, update_horizon=3),
     load(data_dir, subset=text, cache_dir=cache),
     load(data_dir, subset=text, cache_dir=cache),
-    load(str(tmp_path / 'store'), subset=text),
-    FixedReplayBuffer(data_dir, None, (2, 2), 1, 50, 32, subset=text),
+    load(tmp_path / 'store', subset=text),
+    load(data_dir, subset=text, stack_size=1, batch_size=32),
   ):
     assert found.describe() == expected
     assert found.file_hashes() == hashes
