@@ -15,20 +15,15 @@ import pandas as pd
 import pytest
 
 from batch_rl import dopamine_compat
+from batch_rl.tests import programs
 
 
 def run(code, **environment):
   """Runs code in a new interpreter, with the environment of a new shell."""
   # JAX adds TF_ variables to the environment. Python 3.12 warns of forks in threads.
   inherited = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
-  return subprocess.run(
-    [sys.executable, '-W', 'ignore:This process', '-c', code],
-    capture_output=True,
-    text=True,
-    env={**inherited, **environment},
-    check=False,
-    timeout=300,
-  )
+  line = [sys.executable, '-W', 'ignore:This process', '-c', code]
+  return programs.run(line, env={**inherited, **environment})
 
 
 def test_dopamine_is_silent_and_defers_heavy_packages(tmp_path, monkeypatch):

@@ -114,6 +114,5 @@ def expected_transitions(episodes, kinds=None):
 
 def assert_same(found, expected):
   """Compares the results of `transitions` and `expected_transitions`."""
-  assert found.keys() == expected.keys() and len(expected['action']) > 0
-  for name in expected:
-    np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+  assert len(expected['action']) > 0
+  np.testing.assert_equal(found, expected)

@@ -8,9 +8,10 @@ import pytest
 
 from batch_rl.agents import restored_weights
 from batch_rl.baselines import run_experiment as online
+from batch_rl.dataset.shards import manifests
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line, games
+from batch_rl.runs import command_line, games, run_record
 from batch_rl.tests import learning_test, programs, random_walk
 
 EVERYWHERE = f"""
@@ -46,10 +47,6 @@ OFFLINE = EVERYWHERE.format(
 )
 
 
-def read_json(path):
-  return json.loads(path.read_text())
-
-
 @pytest.fixture(scope='module')
 def logged(tmp_path_factory):
   directory = tmp_path_factory.mktemp('logged')
@@ -58,8 +55,8 @@ def logged(tmp_path_factory):
     online.LoggedRunner, create_agent, directory / 'run', ONLINE
   )
   described = {'game': 'RandomWalk', 'num_actions': 3}
-  assert read_json(directory / 'run' / 'run.json')['environment'] == described
-  manifest = read_json(directory / 'replay_logs' / 'manifest.json')
+  assert run_record.read(directory / 'run')['environment'] == described
+  manifest = manifests.read(str(directory / 'replay_logs'))
   assert manifest['environment'] == described
   # Two for each episode of the environment, one before a lost life.
   assert 20 <= manifest['episodes']['count'] <= 40
@@ -83,11 +80,11 @@ def trained(logged, tmp_path_factory):
 def test_older_records_lack_the_description(logged, trained):
   """A run continues, unless its environment is known to be another."""
   path = trained / 'run.json'
-  record = read_json(path)
+  record = run_record.read(trained)
   for older in None, {'game': 'RandomWalk'}:
     path.write_text(json.dumps({**record, 'environment': older}))
     train(logged, trained)
-    assert read_json(path)['environment'] == record['environment']
+    assert run_record.read(trained)['environment'] == record['environment']
   path.write_text(json.dumps({**record, 'environment': {'game': 'Other'}}))
   with pytest.raises(ValueError, match='Other'):
     train(logged, trained)

@@ -47,10 +47,9 @@ def command(program, **options):
   return line
 
 
-def run(line, cwd=None):
-  return subprocess.run(
-    line, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
-  )
+def run(line, cwd=None, env=None):
+  kept = dict(capture_output=True, text=True, check=False, timeout=300)
+  return subprocess.run(line, cwd=cwd, env=env, **kept)
 
 
 def run_here(program, **flag_values):

@@ -13,7 +13,7 @@ from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.runs import checkpoints, command_line
+from batch_rl.runs import checkpoints, command_line, run_record
 from batch_rl.tests import cartpole, learning_test
 from batch_rl.tests.dataset.store import stores
 from batch_rl.utils import programs
@@ -58,12 +58,7 @@ def train(*args, **kwargs):
   with tf.Graph().as_default():
     runner = make_runner(*args, **kwargs)
     runner.run_experiment()
-  return record(runner._base_dir)
-
-
-def record(base_dir):
-  with open(f'{base_dir}/run.json', encoding='utf-8') as file:
-    return json.load(file)
+  return run_record.read(runner._base_dir)
 
 
 @pytest.fixture
@@ -114,7 +109,7 @@ def test_changed_frames_are_refused(base_dir, log, tmp_path):
 @pytest.mark.parametrize('has_hashes', [True, False])
 def test_unchanged_frames_are_accepted(base_dir, log, tmp_path, has_hashes):
   """Those of a copy with other times, as a store; an old record has no hashes."""
-  before = record(base_dir)
+  before = run_record.read(base_dir)
   if not has_hashes:
     files = before['data'].pop('files')
     (base_dir / 'run.json').write_text(json.dumps(before))
@@ -148,7 +143,7 @@ def test_a_changed_shard_that_is_packed_late_is_refused(
 ):
   """What it was trained on is not saved."""
   change_a_byte(log)
-  before = record(base_dir)['data']
+  before = run_record.read(base_dir)['data']
   with tf.Graph().as_default():
     runner = make_runner(base_dir, log)
 
@@ -163,7 +158,7 @@ def test_a_changed_shard_that_is_packed_late_is_refused(
   assert OBSERVATIONS[1] in str(refused.value)
   *_, last = checkpoints.find(str(base_dir))
   assert last.position == checkpoints.Position(1, 4)
-  assert record(base_dir)['data'] == before
+  assert run_record.read(base_dir)['data'] == before
 
 
 def test_a_checkpoint_follows_the_record_of_its_files(
@@ -176,7 +171,7 @@ def test_a_checkpoint_follows_the_record_of_its_files(
 
     def is_due(*_):
       """Packs the other shard, then saves, then ends as SIGKILL does."""
-      counts.append(len(record(base_dir)['data']['files']))
+      counts.append(len(run_record.read(base_dir)['data']['files']))
       if len(counts) == 3:
         raise KeyboardInterrupt
       second_shard.set()

@@ -21,14 +21,7 @@ from batch_rl.fixed_replay.replay_memory import (
   device_frames,
   fixed_replay_buffer,
 )
-from batch_rl.tests import (
-  cartpole,
-  known_runs,
-  observations,
-  old_code_test,
-  ring_logs,
-  shards,
-)
+from batch_rl.tests import cartpole, known_runs, observations, old_code_test
 from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.fixed_replay import update_loop_test
 from batch_rl.utils import machine
@@ -52,12 +45,9 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
 ):
   """Also beside gaps, and at the ends of episodes and of the run."""
   directory = tmp_path_factory.mktemp('log')
-  shards.write_run(directory, lengths, capacity)
-  suffixes = store.list_shards(str(directory))
-  if len(suffixes) > 2 and data.draw(st.booleans()):
-    ring_logs.remove_shard(
-      directory, data.draw(st.sampled_from(suffixes[1:-1]))
-    )
+  known_runs.remove_shards(
+    known_runs.write_run(directory, lengths, capacity), data
+  )
   run = known_runs.open_store(directory)
   sampler = sampler_lib.Sampler(run, stack_size, horizon, 0.9, subset)
   kept = data.draw(st.sets(st.sampled_from(run.suffixes), min_size=1))

@@ -18,7 +18,7 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.minatar import games
-from batch_rl.runs import checkpoints, command_line, interruption
+from batch_rl.runs import checkpoints, interruption
 from batch_rl.tests import cartpole, learning_test, programs, results
 from batch_rl.utils import seeding
 
@@ -82,7 +82,6 @@ def run(runner_class, create_agent, bindings, base_dir, stop_at=None):
   `stop_at` is the number of the point at which SIGTERM arrives, from 1; if negative,
   the run crashes there. Returns whether the run has ended.
   """
-  gin.clear_config()
   calls = 0
   is_due = checkpoints.Checkpoints.is_due
 
@@ -95,17 +94,11 @@ def run(runner_class, create_agent, bindings, base_dir, stop_at=None):
       raise Crash
     return is_due(self, position)
 
-  with (
-    pytest.MonkeyPatch.context() as patch,
-    tf.Graph().as_default(),
-    cartpole.small_layers(),
-  ):
+  text = f'{bindings}\nrun_seed.seed = 3'
+  with pytest.MonkeyPatch.context() as patch, cartpole.small_layers():
     patch.setattr(checkpoints.Checkpoints, 'is_due', count)
-    command_line.load_gin([], [bindings, 'run_seed.seed = 3'])
-    runner = runner_class(str(base_dir), create_agent)
-    assert command_line.unused_bindings() == []
     try:
-      runner.run_experiment()
+      learning_test.run_gin(runner_class, create_agent, base_dir, text)
     except (interruption.Interrupted, Crash):
       return False
   return True

@@ -31,11 +31,7 @@ KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
 
 
 @hypothesis.given(
-  kinds=st.lists(
-    st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
-    min_size=4,
-    max_size=12,
-  ),
+  drawn=st.lists(episodes_test.EPISODES, min_size=4, max_size=12),
   last_is_open=st.booleans(),
   missing=st.sets(st.integers(0, 9), max_size=2),
   as_store=st.booleans(),
@@ -44,25 +40,20 @@ KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
 @hypothesis.example(KINDS, False, set(), False, True)
 @hypothesis.example(KINDS, True, {1}, True, True)
 def test_a_round_trip_changes_no_transition(
-  kinds, last_is_open, missing, as_store, with_manifest
+  drawn, last_is_open, missing, as_store, with_manifest
 ):
   if missing or not with_manifest:
     # Then padding that was not logged cannot be told from missing rows.
-    kinds = [(n, kind if kind != 'late' else None) for n, kind in kinds]
-  lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
-  kind_of = {i: kind for i, (_, kind) in enumerate(kinds)}
-  if last_is_open:
-    kind_of[len(kinds) - 1] = 'open'
-  logged = episodes_test.tiny_episodes(lengths)
+    drawn = [(n, kind if kind != 'late' else None) for n, kind in drawn]
   with tempfile.TemporaryDirectory() as directory:
-    logs = runs.write_run(f'{directory}/Pong/1', logged, 12, kind_of)
+    source = f'{directory}/Pong/1'
+    *_, logs = episodes_test.log(source, drawn, 12, last_is_open)
     numbers = shard_files.list_suffixes(str(logs))
     missing &= {*numbers[:-1]}
     for number in missing:
       ring_logs.remove_shard(logs, number)
     if not with_manifest:
       (logs / manifests.FILE_NAME).unlink()
-    source = f'{directory}/Pong/1'
     left = subsets.trajectories(store.Store(str(logs), pack=False))
     hypothesis.assume(len(left.selected))  # A run without a step is refused.
     if as_store:

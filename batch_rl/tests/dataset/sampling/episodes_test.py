@@ -34,25 +34,31 @@ def tiny_episodes(lengths):
   ]
 
 
+# Number of steps and kind of an episode.
+EPISODES = st.tuples(
+  st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])
+)
+
+
+def log(directory, episodes, capacity, last_is_open):
+  """Logs `EPISODES`; returns them, their kinds by number, and the folder of shards."""
+  # The first three rows of an episode without padding serve as context.
+  logged = tiny_episodes([n + 3 * (kind == 'late') for n, kind in episodes])
+  kinds = {i: kind for i, (_, kind) in enumerate(episodes)}
+  if last_is_open:
+    kinds[len(episodes) - 1] = 'open'
+  return logged, kinds, runs.write_run(directory, logged, capacity, kinds)
+
+
 @hypothesis.given(
-  kinds=st.lists(
-    st.tuples(st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])),
-    min_size=1,
-    max_size=8,
-  ),
+  drawn=st.lists(EPISODES, min_size=1, max_size=8),
   capacity=st.integers(7, 40),
   last_is_open=st.booleans(),
   as_store=st.booleans(),
 )
-def test_episodes_come_back_as_logged(kinds, capacity, last_is_open, as_store):
-  # The first three rows of an episode without padding serve as context.
-  lengths = [n + 3 * (kind == 'late') for n, kind in kinds]
-  kind_of = {i: kind for i, (_, kind) in enumerate(kinds)}
-  if last_is_open:
-    kind_of[len(kinds) - 1] = 'open'
-  logged = tiny_episodes(lengths)
+def test_episodes_come_back_as_logged(drawn, capacity, last_is_open, as_store):
   with tempfile.TemporaryDirectory() as directory:
-    logs = runs.write_run(directory, logged, capacity, kind_of)
+    logged, kinds, logs = log(directory, drawn, capacity, last_is_open)
     source = str(logs)
     if as_store:
       source = f'{directory}/store'
@@ -60,13 +66,13 @@ def test_episodes_come_back_as_logged(kinds, capacity, last_is_open, as_store):
     found = list(read(source))
     assert len(found) == len(logged)
     for i, (episode, columns) in enumerate(zip(found, logged, strict=True)):
-      assert episode.begins_at_reset == (kind_of[i] != 'late')
-      assert episode.ended == (kind_of[i] in (None, 'late'))
+      assert episode.begins_at_reset == (kinds[i] != 'late')
+      assert episode.ended == (kinds[i] in (None, 'late'))
       assert episode.number == i
       names = 'observation', 'action', 'reward'
       for name, column in zip(names, columns, strict=True):
         np.testing.assert_array_equal(getattr(episode, name), column)
-    expected = runs.expected_transitions(logged, kind_of)
+    expected = runs.expected_transitions(logged, kinds)
     if len(expected['action']):
       runs.assert_same(runs.transitions(source), expected)
 
