@@ -147,12 +147,17 @@ class Munchausen(Backup):
   Args:
     alpha: Weight of the log-policy of the logged action.
     tau: Temperature of the policy, in units of the return.
-    clip: Least value of the scaled log-policy.
+    clip: Least value of the scaled log-policy, at most 0.
+
+  Raises:
+    ValueError: If `tau` is not above 0, or `clip` is above 0.
   """
 
   def __init__(self, alpha: float = 0.9, tau: float = 0.03, clip: float = -1.0):
     if not tau > 0:
       raise ValueError(f'tau={tau}: give a number above 0.')
+    if not clip <= 0:
+      raise ValueError(f'clip={clip}: give a number of at most 0.')
     self._alpha, self._tau, self._clip = alpha, tau, clip
 
   def _log_policy(self, q_values):

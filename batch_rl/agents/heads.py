@@ -164,9 +164,14 @@ class Scalar(Estimates):
   Args:
     delta: Largest error with a quadratic loss, as in `huber`; None for squared errors.
       gin takes it only beside `head = @Scalar()`.
+
+  Raises:
+    ValueError: If `delta` is not above 0.
   """
 
   def __init__(self, delta: float | None = 1.0):
+    if delta is not None and not delta > 0:
+      raise ValueError(f'delta={delta}: give a number above 0.')
     self.delta = delta
 
   def create_network(

@@ -51,7 +51,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     networks: Networks by name, 'online' first.
     targets: Target copies of `networks` that have one.
     frozen_policies: Trained policies of other runs that it reads, for the record of its
-      run: `{base_dir: identity}`.
+      run: `{'<base_dir>, <iteration>': identity}`, 'last' for the newest iteration.
   """
 
   policy: policies.Policy = policies.Greedy()
@@ -141,9 +141,13 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       on_torso: Whether it reads `torso` instead of the states.
 
     Raises:
-      ValueError: If another network has the name, or a target copy would not read the
-        states.
+      ValueError: If another network has the name, a target copy would not read the
+        states, or both `on_features` and `on_torso` are given.
     """
+    if on_features and on_torso:
+      raise ValueError(
+        f'{name!r} reads either features or torso: give one of on_features and on_torso.'
+      )
     if target and (on_features or on_torso):
       raise ValueError(
         f'The target copy of {name!r} would read the online network: give target=False, '
@@ -169,6 +173,9 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       name: Name of the network, see `add_network`; 'online' for the online network.
       states: States, (n, *observation_shape, stack_size).
       *inputs: Further tensors that its `call` takes.
+
+    Raises:
+      ValueError: If there is no such network.
     """
     return self._call(self.networks, name, states, *inputs)[0]
 
@@ -188,6 +195,9 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     """Returns the inputs of the online network's last layer, float32 (n, k).
 
     A network may return others, as `features` among its outputs, and its `torso`.
+
+    Raises:
+      ValueError: If the network's last layer is not found.
     """
     outputs, calls = self._call(self.networks, 'online', states)
     if hasattr(outputs, 'features'):

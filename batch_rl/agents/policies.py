@@ -87,9 +87,14 @@ class Softmax(Policy):
 
   Args:
     temperature: Temperature, in units of the return.
+
+  Raises:
+    ValueError: If `temperature` is not above 0.
   """
 
   def __init__(self, temperature: float = 1.0):
+    if not temperature > 0:
+      raise ValueError(f'temperature={temperature}: give a number above 0.')
     self._temperature = temperature
 
   def __call__(self, outputs: Any, seed: tf.Tensor) -> tf.Tensor:
@@ -115,6 +120,9 @@ class Constrained(Policy):
   Args:
     threshold: Minimum probability of an action, relative to the likeliest action.
     network: Name of the agent's network with the logits of G, see `terms.Imitation`.
+
+  Raises:
+    ValueError: If `threshold` is not in [0, 1].
   """
 
   def __init__(self, threshold: float = 0.3, network: str = 'behaviour'):

@@ -37,6 +37,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
   Raises:
     ValueError: If the directory is not a run, a shard is missing or damaged, or
       memory does not suffice.
+    OSError: If a file cannot be read at the moment; it may be intact.
   """
   directory = os.fspath(directory)
   run = run_directories.only_run(directory)

@@ -71,7 +71,7 @@ def as_run(directory: str) -> RunDirectory | None:
   return _as_run(directory, files.list_directory(directory))
 
 
-def find_runs(directory: str) -> list[RunDirectory]:
+def find_runs(directory: str | os.PathLike[str]) -> list[RunDirectory]:
   """Returns the run in a directory, or the runs up to three levels below.
 
   Args:
@@ -79,8 +79,11 @@ def find_runs(directory: str) -> list[RunDirectory]:
       game, a dataset's root, or a folder of such roots.
 
   Raises:
-    ValueError: If there is no run.
+    ValueError: If there is no run, the directory cannot be listed, or it is an unusable
+      store.
+    OSError: If the store cannot be read at the moment.
   """
+  directory = os.fspath(directory)
   names = files.list_directory(directory)
   run = _as_run(directory, names)
   runs = [run] if run else _find_below(directory, names, _MOST_LEVELS)

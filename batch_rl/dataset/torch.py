@@ -231,6 +231,9 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
 
     Args:
       state: Result of `state_dict`, or `{'next_batch': number}`.
+
+    Raises:
+      ValueError: As that of `BatchStream`.
     """
     super().load_state_dict(state)
     if data.get_worker_info() is None:

@@ -15,6 +15,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent, probe
 from batch_rl.runs import evaluations, runner
+from batch_rl.runs.bindings import settings
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import function_records, gin_signatures
 
@@ -39,7 +40,8 @@ def create_offline_agent(
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
-    replay_data_dir: Directory of the shards; None for an agent that only acts.
+    replay_data_dir: Directory of the shards, or a store; None for an agent that only
+      acts.
     agent_name: Name of a shipped agent, or a class of the user as `my_module.MyAgent`.
     init_checkpoint_dir: Directory of the initial weights; None for random weights.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
@@ -109,6 +111,10 @@ class FixedReplayRunner(runner.RecordedRunner):
     probe_size: int = 2048,
     **kwargs: Any,
   ):
+    if evaluation_environments is not None:
+      evaluation_environments = settings.to_integer(
+        'evaluation_environments', evaluation_environments
+      )
     self._evaluation_environments = evaluation_environments
     self._probe_size = probe_size
     self._probe: probe.Probe | None = None

@@ -36,7 +36,7 @@ def create_agent(
   Args:
     sess: TensorFlow session; None creates one.
     environment: Environment whose action space the agent gets.
-    replay_data_dir: Directory of the shards.
+    replay_data_dir: Directory of the shards, or a store.
     summary_writer: Directory or writer of the TensorBoard files; None for no files.
   """
   from batch_rl.fixed_replay import run_experiment

@@ -114,8 +114,10 @@ def train(
     ValueError: If an argument, a file or the data is wrong, or `base_dir` is in use or
       holds a run with other settings. It has one line that says what to do.
     FloatingPointError: If the loss is not finite.
+    MemoryError: If the machine or the device runs out of memory.
     OSError: If a file cannot be read or written.
-    KeyboardInterrupt: After Ctrl-C; the run has saved.
+    KeyboardInterrupt: After Ctrl-C or SIGTERM. The run has saved if it was training,
+      unless Ctrl-C was pressed twice.
   """
   if seed is not None and not settings.is_integer(seed):
     raise ValueError(f'seed={seed!r} is not an integer.')

@@ -87,6 +87,8 @@ class MinAtarEnvironment:
 
   def step(self, action: int) -> tuple[np.ndarray, float, bool, dict[str, Any]]:
     """Takes an agent step; see `Environment`."""
+    if not 0 <= action < _NUM_ACTIONS:
+      raise ValueError(f'There is no action {action}.')
     if self._random.rand() < self._repeat_probability:
       action = self._last_action
     self._last_action = int(action)

@@ -99,7 +99,7 @@ class HLGauss(Categorical):
     sigma: Standard deviation, in widths of a bin.
 
   Raises:
-    ValueError: If `Categorical` refuses an argument.
+    ValueError: If `Categorical` refuses an argument, or `sigma` is not above 0.
   """
 
   def __init__(

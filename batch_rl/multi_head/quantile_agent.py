@@ -35,6 +35,9 @@ class QuantileAgent(value_agent.ValueAgent):
       num_atoms: Number of quantiles, N in the paper.
       replay_scheme: Only 'uniform' is supported.
       **kwargs: Arguments of `ValueAgent`.
+
+    Raises:
+      ValueError: If `replay_scheme` is not 'uniform'.
     """
     self._check_replay_scheme(replay_scheme)
     self._replay_scheme, self._num_atoms = replay_scheme, num_atoms  # of 2020

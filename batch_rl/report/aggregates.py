@@ -15,7 +15,7 @@ from rliable import library, metrics
 
 from batch_rl.report import normalisation
 from batch_rl.report.comparison import Comparison
-from batch_rl.utils import files, seeding
+from batch_rl.utils import choices, files, seeding
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
 GAMES_ABOVE = 'Games above online DQN'
@@ -93,7 +93,11 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
     compared: Runs.
     kind: 'final' or 'best'.
     normaliser: One of `normalisation.NORMALISERS`.
+
+  Raises:
+    ValueError: If `kind` or `normaliser` is unknown.
   """
+  choices.choose('normaliser', normaliser, normalisation.NORMALISERS)
   scores = compared.scores(kind)
   games, notes = _shared_games(compared.games, scores, normaliser)
   normalised = {}

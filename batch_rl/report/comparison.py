@@ -15,7 +15,7 @@ import pandas as pd
 from batch_rl.atari import roms
 from batch_rl.report.run_results import Excluded, RunResults
 from batch_rl.runs import agent_names
-from batch_rl.utils import number_ranges, programs
+from batch_rl.utils import choices, number_ranges, programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
@@ -56,7 +56,11 @@ class Comparison:
 
     Args:
       kind: 'final' or 'best'.
+
+    Raises:
+      ValueError: If the kind is unknown.
     """
+    choices.choose('kind', kind, KINDS)
     scores: dict[str, dict[str, list[float]]] = {}
     for method, run in self.runs:
       by_game = scores.setdefault(method, {})
@@ -94,7 +98,12 @@ def compare(
     runs: Runs in any order.
     iterations: Number of first iterations to use; None for all. Shorter runs are left
       out.
+
+  Raises:
+    ValueError: If `iterations` is below 1.
   """
+  if iterations is not None and iterations < 1:
+    raise ValueError(f'iterations={iterations}: give at least 1.')
   excluded: list[Excluded] = []
   counted, unfinished = [], []
   for run in _drop_duplicates(runs, iterations, excluded):

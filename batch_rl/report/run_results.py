@@ -99,6 +99,7 @@ class RunResults:
     )
 
 
+_Path = str | os.PathLike[str]
 Excluded = tuple[str, str]  # Directory and reason.
 
 
@@ -110,8 +111,10 @@ class NoResultsError(ValueError):
     self.reason = reason
 
 
-def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
-  """Returns all run directories in `directories`, and unreadable directories.
+def find_runs(
+  directories: _Path | Iterable[_Path],
+) -> tuple[list[str], list[Excluded]]:
+  """Returns all run directories in a directory or several, and unreadable directories.
 
   Raises:
     ValueError: If a directory is missing.
@@ -122,9 +125,11 @@ def find_runs(directories: Iterable[str]) -> tuple[list[str], list[Excluded]]:
   def note(error):
     unread.append((str(error.filename), f'it cannot be read: {error.strerror}'))
 
+  if isinstance(directories, str | os.PathLike):
+    directories = [directories]
   seen = set()
   for directory in directories:
-    for path, subdirectories, names in _walk(directory, note):
+    for path, subdirectories, names in _walk(os.fspath(directory), note):
       remote = files.is_remote(path)
       real = path if remote else os.path.realpath(path)
       if real in seen:  # Links may form a cycle.
@@ -154,7 +159,7 @@ def _walk(directory: str, note: Callable) -> Iterator[tuple[str, list, list]]:
     raise ValueError(f'{directory} is not a directory on this machine.')
 
 
-def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
+def read_run(directory: _Path, agent: str = '', game: str = '') -> RunResults:
   """Reads a run.
 
   Args:
@@ -166,6 +171,7 @@ def read_run(directory: str, agent: str = '', game: str = '') -> RunResults:
     NoResultsError: If evaluations are missing or damaged, or the agent or the game is
       unknown.
   """
+  directory = os.fspath(directory)
   try:
     return _read_run(directory, agent, game)
   except OSError as error:

@@ -100,7 +100,7 @@ def build_offline_agent(
   with tf.Graph().as_default(), small_layers():
     tf.compat.v1.set_random_seed(1)
     return (class_ or OFFLINE_CLASSES[name])(
-      None, num_actions, str(data_dir), **OBSERVATION, **arguments
+      None, num_actions, data_dir and str(data_dir), **OBSERVATION, **arguments
     )
 
 

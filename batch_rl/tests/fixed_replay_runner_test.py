@@ -88,6 +88,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.make_runner(3, two, agent={'agent_name': 'dqn'})
     with self.assertRaisesRegex(ValueError, 'training_steps=40.0 is not all'):
       self.make_runner(3, training_steps=40.0)
+    with self.assertRaisesRegex(ValueError, 'environments=-2 is not allowed'):
+      self.make_runner(3, evaluation_environments=-2)
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
     np.testing.assert_equal(

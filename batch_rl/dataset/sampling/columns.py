@@ -22,8 +22,20 @@ class Column(NamedTuple):
   dtype: type[np.generic]
 
   def __call__(self, at: 'Rows') -> np.ndarray:
-    """Returns the column of some rows."""
-    return np.asarray(self.function(at), self.dtype)
+    """Returns the column of some rows.
+
+    Raises:
+      ValueError: If the function does not return a number of its type for each row.
+    """
+    values = np.asarray(self.function(at))
+    made = values.astype(self.dtype, copy=False)
+    is_lossy = made.dtype.kind in 'iu' and (made != values).any()
+    if values.shape != at.rows.shape or is_lossy:
+      raise ValueError(
+        f'The column {self.function.__name__} returned {values.dtype} {values.shape}: '
+        f'expected numbers that {made.dtype} has, {at.rows.shape}.'
+      )
+    return made
 
 
 COLUMNS: dict[str, Column] = {}
@@ -111,16 +123,19 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
     `store`. It returns a value for each, (n,).
 
   Raises:
-    ValueError: When it is applied, if a batch has the name already, of a column that
-      compiled code makes, such as `reward`, or of another attribute, such as `count`.
+    ValueError: When it is applied, if the package has a column of this name, such as
+      `reward`, or batches have another attribute of it, such as `count`.
   """
 
   def register(function):
-    if function.__name__ in _NAMES and function.__module__ != __name__:
+    name = function.__name__
+    if function.__module__ == __name__:
+      _NAMES.add(name)
+    elif name in _NAMES:
       raise ValueError(
-        f'{function.__name__} is an attribute of batches: give your column another name.'
+        f'{name} is an attribute of batches: give your column another name.'
       )
-    COLUMNS[function.__name__] = Column(function, dtype)
+    COLUMNS[name] = Column(function, dtype)
     return function
 
   return register

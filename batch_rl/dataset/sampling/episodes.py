@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from batch_rl.dataset import run_directories
-from batch_rl.dataset.sampling import returns_to_go, subsets
+from batch_rl.dataset.sampling import returns_to_go, row_sampler, subsets
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
@@ -60,7 +60,11 @@ class Episode:
 
     Args:
       gamma: Discount factor, in [0, 1].
+
+    Raises:
+      ValueError: If `gamma` is not.
     """
+    row_sampler.check_gamma(gamma)
     rows = np.arange(len(self.reward))
     stops = np.full(len(rows), len(rows))
     sums = returns_to_go.ReturnsToGo(self.reward, stops[:1], gamma)

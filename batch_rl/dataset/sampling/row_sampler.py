@@ -30,6 +30,12 @@ def check_counts(least: int = 1, /, **numbers: Any) -> None:
       raise ValueError(f'{name}={number!r} is not an integer >= {least}.')
 
 
+def check_gamma(gamma: float) -> None:
+  """Raises a ValueError unless a discount factor is in [0, 1]."""
+  if not 0 <= gamma <= 1:
+    raise ValueError(f'gamma={gamma} is not in [0, 1].')
+
+
 class RowSampler:
   """Draws rows of a store, and numbers the batches.
 
@@ -74,8 +80,7 @@ class RowSampler:
     choices.choose('weighting', weighting, row_ranges.WEIGHTINGS)
     if not 0 < temperature < math.inf:
       raise ValueError(f'temperature={temperature} is not a positive number.')
-    if not 0 <= gamma <= 1:
-      raise ValueError(f'gamma={gamma} is not in [0, 1].')
+    check_gamma(gamma)
     self.store = store
     self.stack_size = stack_size
     self.gamma = gamma

@@ -138,7 +138,7 @@ class Sampler(row_sampler.RowSampler):
         for no frames.
 
     Raises:
-      ValueError: As `draw`.
+      ValueError: As `draw`, or if `batches` is below 1 or `frames` is unknown.
     """
     row_sampler.check_counts(0, number=number, count=count)
     ranges = self._current_ranges()
@@ -182,8 +182,14 @@ class Sampler(row_sampler.RowSampler):
       frames: Form of the frames, as in `batches`.
 
     Raises:
-      ValueError: If the rows do not divide into the batches, or `frames` is unknown.
+      ValueError: If the run has no such row, the rows do not divide into the batches,
+        or `frames` is unknown.
     """
+    outside = rows[(rows < 0) | (rows >= self.store.rows)]
+    if len(outside):
+      raise ValueError(
+        f'There is no row {outside[0]}: the run has {self.store.rows:,} rows.'
+      )
     made = self._compiled.make(rows, batches, frames)
     return self.reference(rows, batches, frames) if made is None else made
 

@@ -145,8 +145,9 @@ class SequenceSampler(row_sampler.RowSampler):
     Raises:
       ValueError: If a row is not in `steps()`.
     """
-    ranges, rows = self._current_ranges(), np.asarray(rows, np.int64)
-    outside = rows[~ranges.contain(rows)]
+    wanted, rows = np.asarray(rows), np.array(rows, np.int64)
+    ranges = self._current_ranges()
+    outside = wanted[(wanted != rows) | ~ranges.contain(rows)]
     if len(outside):
       raise ValueError(f'No sequence ends at row {outside[0]}; see steps().')
     return self._gather(ranges, rows)

@@ -223,6 +223,10 @@ class ReplayLog:
 
     Returns:
       A JSON-serialisable state for `restore`.
+
+    Raises:
+      ValueError: If the log is closed, or the directory holds another log.
+      OSError: If the shards cannot be written.
     """
     if self._writer is None:
       self._begin()
@@ -316,6 +320,9 @@ class ReplayLog:
     """Writes the final, partial shard and the manifest; idempotent.
 
     A new log of the same run can undo it with `restore`.
+
+    Raises:
+      OSError: If the shards cannot be written.
     """
     if self._writer is not None:
       self._flush()

@@ -15,6 +15,7 @@ from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.agents import graph_checks, loss_agent, session_calls
+from batch_rl.dataset.sampling import row_sampler
 from batch_rl.fixed_replay.agents import update_loop
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
 from batch_rl.runs import games, initial_weights, progress
@@ -55,8 +56,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   Args:
     sess: TensorFlow session; None creates one.
     num_actions: Number of actions.
-    replay_data_dir: Directory of the shards (`<run>/replay_logs`); None for an
-      agent that only acts.
+    replay_data_dir: Directory of the shards (`<run>/replay_logs`), or a store; None for
+      an agent that only acts.
     replay_suffix: Number of a single shard to use; None for all shards.
     init_checkpoint_dir: Directory of the initial weights: a run's `base_dir` or a
       folder of TensorFlow checkpoints. The newest checkpoint is used. None for
@@ -77,7 +78,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
 
   Raises:
     ValueError: If the data has more actions than the environment, the checkpoint does
-      not fit the networks, or `loss` or `choose_actions` is not as `LossAgent` expects.
+      not fit the networks, `loss` or `choose_actions` is not as `LossAgent` expects, or
+      `updates_per_run` is below 1.
   """
 
   def __init__(
@@ -92,6 +94,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     seed: int | None = None,
     **kwargs: Any,
   ):
+    row_sampler.check_counts(updates_per_run=updates_per_run)
     if not _has_data:
       replay_data_dir = init_checkpoint_dir = None
       # A subclass's, as of 2020, would read data.
@@ -141,8 +144,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
 
     Raises:
       FloatingPointError: If the loss is not finite.
+      MemoryError: If the device runs out of memory.
+      ValueError: If the agent has no data.
       batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
     """
+    if self._replay_data_dir is None:
+      raise ValueError(
+        f'{type(self).__name__} has no data and only acts: give replay_data_dir.'
+      )
     losses = self._train_steps(count)
     if count > self.steps_per_run and progress.in_notebook():
       total = -(-count // self.update_period)

@@ -54,8 +54,12 @@ class FixedReplayIQLAgent(
   Args:
     *args: Arguments of `ValueAgent` and `DQNAgent`.
     expectile: tau, at least 0.5 and below 1.
-    inverse_temperature: beta; 0 clones the logged actions.
+    inverse_temperature: beta, at least 0; 0 clones the logged actions.
     **kwargs: Arguments of `ValueAgent`, `DQNAgent` and `FixedReplayAgentMixin`.
+
+  Raises:
+    ValueError: If a number is out of its range, or the network has several outputs an
+      action.
   """
 
   backup = _StateValue()
@@ -71,6 +75,10 @@ class FixedReplayIQLAgent(
     if not 0.5 <= expectile < 1:
       raise ValueError(
         f'expectile={expectile}: give a number from 0.5 to below 1.'
+      )
+    if not inverse_temperature >= 0:
+      raise ValueError(
+        f'inverse_temperature={inverse_temperature}: give a number of at least 0.'
       )
     self._expectile = expectile
     self._inverse_temperature = inverse_temperature

@@ -45,7 +45,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       range of `replay_file_start_index` and `replay_file_end_index`. A missing shard
       gives a warning, and an error at the first use of the data.
     *args: Arguments of `OutOfGraphReplayBuffer`. Its `replay_capacity` limits
-      the rows used of each shard.
+      the rows used of each shard; those of whole episodes, as imports make them,
+      are used whole.
     replay_file_start_index: Index of the first shard to use, from 0.
     replay_file_end_index: Index after the last shard to use; None for all.
     num_buffers: Number of random shards to sample from, 5 in the paper;
@@ -161,9 +162,11 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       num_buffers: Number of shards, or all if there are fewer; None for all.
 
     Raises:
-      ValueError: If a shard is unreadable, memory does not suffice, or no
-        transition is valid.
+      ValueError: If `num_buffers` is below 1, a shard is unreadable, memory does not
+        suffice, or no transition is valid.
     """
+    if num_buffers is not None:
+      row_sampler.check_counts(num_buffers=num_buffers)
     if self._replay_suffix is not None:
       return
     self._draw_shards(num_buffers)
@@ -438,7 +441,12 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       return self._backend.sample(batch_size)
     if len(indices) != batch_size:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
-    return self._backend.transitions(np.asarray(indices, np.int64))
+    wanted, indices = np.asarray(indices), np.array(indices, np.int64)
+    if (wanted != indices).any():
+      raise ValueError(
+        f'Index {wanted[wanted != indices][0]} is not an integer.'
+      )
+    return self._backend.transitions(indices)
 
   def sample(
     self, size: int | None = None, *, with_sample_metadata: bool = False

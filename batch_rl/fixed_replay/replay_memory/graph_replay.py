@@ -106,14 +106,16 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     observation_shape: Shape of one frame.
     stack_size: Number of frames in a state.
     use_staging: Unused, as in current Dopamine.
-    replay_capacity: Maximum number of rows to use of each shard.
+    replay_capacity: Maximum number of rows to use of each shard; shards of whole
+      episodes, as imports make them, are used whole.
     batch_size: Number of transitions in a batch.
     update_horizon: Number of steps in a return, the n of n-step.
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
     prefetch: Number of batches prepared ahead, at least 0; 0 prepares each batch
       on demand. The batches are the same. A thread prepares several small ones at
-      once, at most 128 transitions, so a few more batches may be ahead.
+      once, at most 128 transitions, or 32 batches with `frames_on_device`, so more
+      batches may be ahead.
     prefetch_threads: Number of threads that prepare batches, at least 1.
     stack_on_device: Whether the agent's device builds the states from windows of
       frames, which halves the bytes sent to it. Otherwise the prefetching threads

@@ -227,6 +227,13 @@ def test_policies(evaluate):
     np.testing.assert_array_equal(found, actions)
   with pytest.raises(ValueError, match='threshold=30 is not in'):
     policies.Constrained(30)
+  for wrong in (
+    lambda: policies.Softmax(0),
+    lambda: heads.Scalar(-1),
+    lambda: backups.Munchausen(clip=1.0),
+  ):
+    with pytest.raises(ValueError, match='=.*: give a number'):
+      wrong()
   found = evaluate(policies.Named('x')(logits, None))
   np.testing.assert_array_equal(found, logits.argmax(1))
 
@@ -323,6 +330,11 @@ class OwnUse(OwnLoss):
 class CopyOnFeatures(cartpole.OFFLINE_CLASSES['dqn']):
   def build_networks(self):
     self.add_network('v', None, target=True, on_features=True)
+
+
+class OnBoth(cartpole.OFFLINE_CLASSES['dqn']):
+  def build_networks(self):
+    self.add_network('v', None, on_torso=True, on_features=True)
 
 
 class OwnHead(cartpole.OFFLINE_CLASSES['quantile']):
@@ -443,6 +455,8 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
     ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),
+    ('dqn', {'class_': OnBoth}, 'one of on_features and on_torso'),
+    ('dqn', {'updates_per_run': 0}, 'updates_per_run=0'),
     ('bc', {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
     ('bc', {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),
@@ -452,6 +466,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('iql', NOT_PLAIN, 'plain'),
     ('quantile', {'dueling': True}, 'plain one, e.g. @AtariNetwork'),
     ('iql', {'expectile': 1.0}, 'expectile=1.0'),
+    ('iql', {'inverse_temperature': -3}, 'inverse_temperature=-3'),
   ],
 )
 def test_mistakes_are_named(make_agent, name, arguments, message):

@@ -34,7 +34,7 @@ def test_runs_are_found_from_every_level(root, monkeypatch):
   # A run hides none that are deeper.
   for path in ('copy', 'rem/Pong/1', 'too/many/levels/1'):
     shards.write_run(root / path / 'replay_logs', [30], 40)
-  found = run_directories.find_runs(str(root))
+  found = run_directories.find_runs(root)
   games = ['Pong/1', 'Pong/2', 'Pong/10', 'Qbert/1', 'copy', 'rem/Pong/1']
   assert [os.path.relpath(run.directory, root) for run in found] == games
 

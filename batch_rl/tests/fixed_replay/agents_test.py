@@ -127,6 +127,12 @@ def test_out_of_memory_names_batch_and_network(agent, monkeypatch):
     list(agent.train_steps(4))
 
 
+def test_an_agent_without_data_only_acts():
+  agent = cartpole.build_offline_agent('dqn', None)
+  with pytest.raises(ValueError, match='has no data and only acts'):
+    list(agent.train_steps(4))
+
+
 def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
   """In an agent that reads the data in another way."""
   list(agent.train_steps(9))  # The last synchronisation was at step 6.

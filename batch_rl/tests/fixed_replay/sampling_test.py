@@ -101,7 +101,7 @@ def test_a_feed_has_further_columns(data_dir, ways, prefetch):
 def test_an_unknown_column_is_refused_with_the_known_ones():
   with pytest.raises(ValueError, match="'returns'.*return_to_go"):
     Wrapped('missing', None, (2, 2), 4, columns=('returns',))
-  for name in ('reward', 'count', 'seed'):
+  for name in ('reward', 'return_to_go', 'count', 'seed'):
     with pytest.raises(ValueError, match=f'{name} is an attribute of batches'):
       dataset.column(np.float32)(type(name, (), {}))
 

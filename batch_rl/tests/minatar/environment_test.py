@@ -56,6 +56,8 @@ def test_episodes_are_those_of_minatar(game, monkeypatch):
     if terminal:
       other.reset()
       np.testing.assert_array_equal(env.reset(), other.state())
+  with pytest.raises(ValueError, match='no action -1'):
+    env.step(-1)
 
 
 @every_game

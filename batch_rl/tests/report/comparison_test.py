@@ -115,6 +115,11 @@ def test_the_first_iterations_can_be_compared(compare):
   assert compared.scores('final') == {'DQN (Adam)': {'Pong': [5.0, 9.0]}}
   [(_, why)] = compared.excluded
   assert '1 iterations, not --iterations=2' in why
+  with pytest.raises(ValueError, match='iterations=0: give at least 1'):
+    comparison.compare(runs, 0)
+  for kind, normaliser in ('done', 'human'), ('final', 'humann'):
+    with pytest.raises(ValueError, match="kind 'done'|normaliser 'humann'"):
+      aggregates.summarise(compared, kind, normaliser)
 
 
 def test_a_repeated_run_counts_once(compare, tmp_path):

@@ -234,7 +234,9 @@ def test_find_runs(tmp_path):
   found, unread = run_results.find_runs(names)
   expected = ('b/Pong/1', 'a/dopamine', 'a/logs/2')
   assert found == [f'{tmp_path}/{path}' for path in expected]
-  assert run_results.find_runs(names[2:])[0] == [f'{names[2]}/Pong/1']
+  for one in names[2:], names[2], tmp_path / 'a/link':
+    assert run_results.find_runs(one)[0] == [f'{names[2]}/Pong/1']
+  assert run_results.read_run(tmp_path / 'a/link/Pong/1').done == 1
   assert not unread
   with pytest.raises(ValueError, match='no_such'):
     run_results.find_runs([str(tmp_path / 'no_such')])

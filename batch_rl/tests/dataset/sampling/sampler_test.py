@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batch_rl.dataset.sampling import columns, sequences
 from batch_rl.dataset.sampling import sampler as sampler_lib
-from batch_rl.dataset.sampling import sequences
 from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, ring_logs
 
@@ -179,6 +179,26 @@ def test_wrong_batches_and_frames_are_refused(opened):
     for numbers in (1.5, 4), (-1, 4), (0, True):
       with pytest.raises(ValueError, match='is not an integer >= 0'):
         make(*numbers)
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'function'),
+  [
+    (np.float32, lambda at: at.store.reward),  # of the whole run
+    (np.float32, lambda at: 1.0),
+    (np.int32, lambda at: np.full(len(at.rows), 0.5)),
+    (np.uint8, lambda at: at.rows + 256),
+  ],
+)
+def test_a_column_has_a_number_of_its_type_for_each_row(
+  opened, dtype, function
+):
+  at = columns.Rows(make_sampler(opened), np.arange(4), np.ones(1))
+  with pytest.raises(ValueError, match='The column <lambda> returned'):
+    columns.Column(function, dtype)(at)
+  assert columns.Column(lambda at: at.rows, np.uint8)(at).tolist() == [
+    *range(4)
+  ]
 
 
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])

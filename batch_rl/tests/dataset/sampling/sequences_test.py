@@ -263,5 +263,6 @@ def test_wrong_arguments(opened, name, value):
 
 
 def test_padding_is_not_the_end_of_a_sequence(opened):
-  with pytest.raises(ValueError, match='row 0'):
-    make(opened).gather(np.array([3, 0]))
+  for row in 0, 4.5:
+    with pytest.raises(ValueError, match=f'row {row}'):
+      make(opened).gather(np.array([3, row]))
