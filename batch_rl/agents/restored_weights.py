@@ -19,7 +19,10 @@ def load(agent: Any, path: str) -> None:
       the agent's networks.
   """
   try:
-    check(agent, path, 'remove the gin bindings that change its networks')
+    remedy = (
+      'remove gin bindings that change its networks, or restore their code'
+    )
+    check(agent, path, remedy)
     agent._saver.restore(agent._sess, path)
   except tf.errors.OpError as error:
     raise programs.MistakeError(

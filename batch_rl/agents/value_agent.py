@@ -102,18 +102,18 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     agent = type(self).__name__
     if not isinstance(self.terms, list | tuple):
       raise ValueError(
-        f'{agent}.terms={self.terms!r}: give a list, e.g. [@CQL()].'
+        f'{agent}.terms is a {type(self.terms).__name__}: give a list, e.g. [@CQL()].'
       )
-    for name, part, kind in (
-      ('head', self.head, heads.Head),
-      ('backup', self.backup, backups.Backup),
-      ('policy', self.policy, policies.Policy),
-      *(('terms', term, terms_lib.Term) for term in self.terms),
+    for name, part, kind, example in (
+      ('head', self.head, heads.Head, '@Quantiles()'),
+      ('backup', self.backup, backups.Backup, '@Double()'),
+      ('policy', self.policy, policies.Policy, '@Softmax()'),
+      *(('terms', term, terms_lib.Term, '@CQL()') for term in self.terms),
     ):
       if not isinstance(part, kind):
         raise ValueError(
           f'{agent}.{name} has {part!r}: give an object derived from '
-          f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. @CQL().'
+          f'{kind.__module__}.{kind.__name__}; in gin with @ and (), e.g. {example}.'
         )
 
   def _check_replay_scheme(self, replay_scheme: str) -> None:
@@ -131,7 +131,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     if own := self.own_head():
       if self.head is not ValueAgent.head:
         raise ValueError(
-          f'{type(self).__name__} has its own head: give {self.head!r} to a DQN agent.'
+          f'{type(self).__name__} has its own head: give @{type(self.head).__name__}() to '
+          'a DQN agent.'
         )
       self.head = own
     super()._build_networks()

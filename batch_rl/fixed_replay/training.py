@@ -170,9 +170,9 @@ def _names(agent: str | type) -> tuple[str | None, str | None]:
     if REGISTRY.find(name) is not agent:
       raise ValueError(f'{name} is another class now: give that one.')
     return None, name
-  if agent.endswith('.gin'):
+  if not isinstance(agent, str) or agent.endswith('.gin'):
     raise ValueError(
-      f'agent={agent!r} is a file: give it as gin_files, and agent by name.'
+      f'agent={agent!r} is no name or class: give e.g. "rem", and a file as gin_files.'
     )
   if user_modules.is_dotted(agent):
     return None, agent
@@ -208,6 +208,7 @@ def _call() -> Iterator[types.SimpleNamespace]:
       raise
     line = re.sub('--(config|agent_name)', 'agent', programs.one_line(error))
     line = line.replace('--replay_dir', 'data')
+    line = line.replace('--evaluation_steps', 'steps')
     line = re.sub(r'(?<!\S)--(?=[a-z])', '', line)
     raise programs.MistakeError(line) from None
   finally:

@@ -201,7 +201,8 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   for kind, name in named.items():
     if not name:
       raise ValueError(
-        f"its {kind} is unknown: name both with --name '{directory}=AGENT/GAME'"
+        f'its {kind} is unknown: give agent and game; a report takes '
+        f"--name '{directory}=AGENT/GAME'"
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
   iterations = run_record.runner_setting(bindings, 'num_iterations')

@@ -267,6 +267,8 @@ def read_gin(
       read a line.
   """
   for folder in given.module_dirs:
+    if not os.path.isdir(folder):
+      raise ValueError(f'--module_dirs={folder} is not a directory.')
     user_modules.add_folder(folder)
   sources = gin_files_lib.read(_gin_files(agents, given), given.gin_bindings)
   if given.agent_name:

@@ -109,7 +109,10 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
   """
   location = find(path, folders)
   if location is None:
-    raise ValueError(f'There is no gin file {path}.')
+    if os.path.isdir(path):
+      raise ValueError(f'{path} is a directory: give a gin file.')
+    hint = '' if path.endswith('.gin') else f' (did you mean {path}.gin?)'
+    raise ValueError(f'There is no gin file {path}{hint}.')
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))
   try:

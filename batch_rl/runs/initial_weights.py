@@ -201,5 +201,9 @@ def latest_checkpoint(directory: str) -> str:
       if number := re.search(r'tf_ckpt-(\d+)\.index$', path):
         numbered.append((int(number[1]), path.removesuffix('.index')))
   if not numbered:
-    raise ValueError(f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}.')
+    is_prefix = tf.io.gfile.exists(f'{directory}.index')
+    remedy = ': give the folder of this file' * is_prefix
+    raise ValueError(
+      f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}{remedy}.'
+    )
   return max(numbered)[1]

@@ -294,10 +294,12 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
     name: Name of the lock file.
 
   Raises:
-    ValueError: If another process has locked it.
+    ValueError: If another process has locked it, or it is a file.
   """
   if files.is_remote(directory):
     return  # an object store has no locks
+  if os.path.isfile(directory):
+    raise ValueError(f'{directory} is a file: choose another {flag}.')
   os.makedirs(directory, exist_ok=True)
   path = os.path.join(directory, name)
   held = locks.try_lock(path)

@@ -406,6 +406,14 @@ def _strings(name: str, value: Any) -> list[str]:
   values = (
     value if isinstance(value, list) else [] if value is None else [value]
   )
+  if wrong := [v for v in values if isinstance(v, dict)]:
+    remedy = {
+      'agents': 'give a mapping, without the dash',
+      'gin_bindings': "give lines, e.g. ['Class.parameter = 3']",
+    }
+    raise ValueError(
+      f'{name}: {wrong[0]!r} is a mapping: {remedy.get(name, "give texts")}.'
+    )
   if wrong := [v for v in values if not isinstance(v, str)]:
     raise ValueError(f'{name}: {wrong[0]!r} is not a string: put it in quotes.')
   return values

@@ -190,8 +190,8 @@ def compute(run: run_directories.RunDirectory) -> RunStatistics:
   lowest, highest = data.action_range()
   if lowest < 0 or highest >= MAX_ACTIONS:
     raise ValueError(
-      f'{data.data_dir} has action {lowest if lowest < 0 else highest}; run `verify '
-      f'{data.data_dir}` to check all files.'
+      f'{data.data_dir} has action {lowest if lowest < 0 else highest}: actions are 0 to '
+      f'{MAX_ACTIONS - 1:,}.'
     )
   found = subsets.trajectories(data)
   first = np.minimum(found.steps_begin, found.stop)

@@ -117,9 +117,12 @@ def _import(arguments: argparse.Namespace) -> int:
   source = arguments.input_dir
   input_format = _recognise(source)
   what = f'{source}, read as {input_format} data'
+  # A folder without shards may be a misspelt one of another format.
+  is_shards = input_format == _DOPAMINE
+  shards = shard_discovery.discover(source) if is_shards else None
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
-  if input_format == _DOPAMINE:
-    return _import_dopamine(arguments)
+  if shards:
+    return _import_dopamine(arguments, shards)
   argument_types.check_outside(arguments.destination, source)
   if input_format == _RLDS:
     return _import_episodes(
@@ -157,8 +160,9 @@ def _import_episodes(
   return 0
 
 
-def _import_dopamine(arguments: argparse.Namespace) -> int:
-  shards = shard_discovery.discover(arguments.input_dir)
+def _import_dopamine(
+  arguments: argparse.Namespace, shards: shard_discovery.DiscoveredShards
+) -> int:
   argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, first = arguments.destination, min(shards.contents)
   if not arguments.json:

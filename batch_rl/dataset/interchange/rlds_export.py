@@ -38,7 +38,7 @@ def opener() -> episode_export.OpenWriter:
     import tensorflow_datasets as tfds
   except ImportError as error:
     raise ValueError(
-      f'RLDS needs {error.name}: pip install "batch_rl[rlds]", the whole package.'
+      f'RLDS needs {error.name}: pip install ".[rlds]" in a clone of the package.'
     ) from None
   with contextlib.suppress(RuntimeError):  # TensorFlow is already initialised
     # TensorFlow would reserve the memory of a GPU that nothing here uses.

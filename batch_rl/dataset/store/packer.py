@@ -128,8 +128,8 @@ class PackedRun(frame_blocks.RunFrames):
       wrong = columns.reward[~np.isfinite(columns.reward)]
       if len(wrong):
         raise ValueError(
-          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `verify '
-          f'{self.data_dir}` to check all files.'
+          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `batch-rl '
+          f'dataset verify {self.data_dir}` to check all files.'
         )
       return columns, packed
     except ValueError as error:
@@ -352,7 +352,8 @@ class PackedRun(frame_blocks.RunFrames):
     """Fails early if the remaining shards will not fit."""
     if self._directory is None:
       available = machine.available_memory()
-      where, remedy = 'of memory', 'set FixedReplayBuffer.cache_dir'
+      where = 'of memory'
+      remedy = 'set FixedReplayBuffer.cache_dir (online: offline_cache_dir)'
     else:
       available = psutil.disk_usage(self._directory.path).free
       where, remedy = f'in {self._directory.path}', 'make room'

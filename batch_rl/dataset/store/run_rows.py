@@ -103,7 +103,8 @@ class RunRows:
     if logged != expected:
       raise ValueError(
         f'{self.data_dir} holds observations of shape {logged[0]} {logged[1]}, '
-        f'the agent expects {expected[0]} {expected[1]}.'
+        f'the agent expects {expected[0]} {expected[1]}: bind AnyAgent.observation_shape '
+        'and AnyAgent.observation_dtype, or choose other data.'
       )
 
   def _check_same_frames(

@@ -331,8 +331,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     rows = max(placement.capacity for placement in store.placements)
     if not store.has_whole_episodes and capacity < rows:
       logging.warning(
-        'Only the first %d of %d rows of each shard in %s are used; raise '
-        'replay_capacity to use all.',
+        'Only the first %d of %d rows of each shard in %s are used: raise '
+        'WrappedFixedReplayBuffer.replay_capacity to use all.',
         *(capacity, rows, directory),
       )
     stack_size, padding = arguments['stack_size'], store.logged_padding

@@ -28,8 +28,10 @@ def check(names: Sequence[str]) -> None:
   """Checks the names of loggers, without importing them.
 
   Raises:
-    ValueError: If one is unknown or not installed.
+    ValueError: If they are no list, or one is unknown or not installed.
   """
+  if isinstance(names, str):
+    raise ValueError(f'loggers={names!r}: give a list, [{names!r}].')
   for name in names:
     if user_modules.is_dotted(name):
       if name.startswith('__main__.'):

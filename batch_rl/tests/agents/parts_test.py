@@ -442,7 +442,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
   ('name', 'arguments', 'message'),
   [
     ('dqn', {'terms': [terms.CQL]}, 'terms has .*@'),
-    ('dqn', {'backup': 'max'}, "backup has 'max'"),
+    ('dqn', {'backup': 'max'}, r"backup has 'max'.* e.g. @Double\(\)"),
     ('dqn', {'policy': policies.Constrained()}, "'behaviour'"),
     ('dqn', {'terms': [terms.Imitation()] * 2}, "'behaviour'"),
     ('dqn', {'terms': [Mean()]}, r'Mean.__call__ returned float32 \(\); .*32'),
@@ -458,7 +458,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'class_': OnBoth}, 'one of on_features and on_torso'),
     ('dqn', {'updates_per_run': 0}, 'updates_per_run=0'),
     ('bc', {'terms': [terms.CQL()]}, 'BCAgent.terms has no effect'),
-    ('bc', {'head': atoms.HLGauss()}, 'BCAgent has its own head'),
+    ('bc', {'head': atoms.HLGauss()}, r'own head: give @HLGauss\(\) to'),
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),
     ('iqn', TINY, 'TinyNetwork cannot be used for IQN'),
     ('dqn', {**TINY, 'dueling': True}, 'TinyNetwork .* for dueling'),

@@ -133,5 +133,7 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   printed = refusal(run, tmp_path / 'base', tmp_path / 'none')
   assert 'No TensorFlow checkpoint' in printed
   weights = trained / 'offline/checkpoints/ckpt-0'  # without a record
+  printed = refusal(run, tmp_path / 'base', weights / 'tf_ckpt-0')
+  assert 'give the folder of this file' in printed
   printed = refusal(run, tmp_path / 'base', weights, agent='random')
   assert 'RandomAgent has no weights' in printed

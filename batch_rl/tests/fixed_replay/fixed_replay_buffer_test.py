@@ -23,7 +23,9 @@ load = functools.partial(old_code_test.load, seed=0)
 )
 def test_other_frames_are_refused(tmp_path, shape, dtype):
   shards.write_run(tmp_path, [30], capacity=50)
-  with pytest.raises(ValueError, match=r'\(2, 2\) uint8, the agent expects'):
+  with pytest.raises(
+    ValueError, match=r'\(2, 2\) uint8, the agent expects.*bind'
+  ):
     load(tmp_path, observation_shape=shape, observation_dtype=dtype)
 
 

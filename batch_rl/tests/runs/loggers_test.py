@@ -150,3 +150,5 @@ def test_a_logger_that_is_not_there(monkeypatch, tmp_path, name, message):
   monkeypatch.delitem(sys.modules, 'mlflow', raising=False)
   with pytest.raises(ValueError, match=message):
     feed.check([name])
+  with pytest.raises(ValueError, match='give a list, '):
+    feed.check(name)

@@ -197,6 +197,7 @@ PONG = 'games: Pong\nagents: dqn\n'
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1'),
     ('games: Pong\nagents: 51', 'agents: 51'),
     (f'{PONG}grid: {{a.b: []}}', "'a.b'"),
+    (f'{PONG}gin_bindings: {{A.b: 3}}', 'is a mapping: give lines'),
     (f'{PONG}rates: {{trian: 3}}', 'train'),
     (f'{PONG}rates: {{train: 0}}', 'rates.train=0'),
     (f'{PONG}cpus: .nan', 'cpus is nan'),

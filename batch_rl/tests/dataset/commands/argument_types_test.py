@@ -102,6 +102,7 @@ MISTAKES = {
   f'{IMPORT} --game=a/b': '--game',
   f'{IMPORT} --game={"x" * 256}': '--game',
   'import gs://bucket/dqn ../new': '`fetch` it first',
+  'import nowhere ../new --game=Pong': 'nowhere is not a directory',
   f'{IMPORT} --run=1': '--run does not apply',
   f'inspect {RUN} --video ../x.gif --episode={HUGE}': 'no episode',
   f'inspect {RUN} --video ../x.gif --episode=1.5': '--episode',
