@@ -184,6 +184,9 @@ def _check(settings: Mapping[str, Any]) -> None:
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
   for name in settings['evaluate']:
     choices.choose('setting of evaluate:', name, SETTINGS['evaluate'][1])
+  checkpoints = _joined(settings['evaluate'].get('checkpoints') or 'last')
+  if checkpoints not in ('last', 'best', 'all'):
+    number_ranges.parse(checkpoints, 'evaluate.checkpoints')
   for name in settings['rates']:
     choices.choose('rate', name, ('train', 'eval'))
   rates = {f'rates.{name}': rate for name, rate in settings['rates'].items()}

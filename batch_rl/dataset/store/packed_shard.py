@@ -184,8 +184,8 @@ def open_packed(
   except (OSError, KeyError, TypeError, ValueError) as error:
     raise_failed_read(error, binary_path)
     raise ValueError(
-      f'{binary_path} cannot be used ({error}); delete it and {description_path} '
-      'to have the shard packed again.'
+      f'{binary_path} cannot be used ({error}); delete it and {description_path}. A '
+      'cache packs the shard again; for a store, run the command that made it again.'
     ) from error
 
 

@@ -138,7 +138,8 @@ class StoreDirectory:
     except (OSError, ValueError) as error:
       packed_shard.raise_failed_read(error, self.path)
       raise ValueError(
-        f'{self.path} cannot be used ({error}); delete it, and convert again.'
+        f'{self.path} cannot be used ({error}); delete it, and run the command that made '
+        'it again.'
       ) from error
     self.dictionary, self._description = dictionary, description
 

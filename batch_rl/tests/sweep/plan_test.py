@@ -204,6 +204,7 @@ PONG = 'games: Pong\nagents: dqn\n'
     (f'{PONG}cpus: 0', 'cpus=0'),
     (f'{PONG}gpus: -1', 'gpus=-1'),
     (f'{PONG}evaluate: {{checkpints: last}}', 'checkpoints'),
+    (f'{PONG}evaluate: {{checkpoints: lst}}', 'evaluate.checkpoints=lst'),
     (f'{PONG}gin_bindings: [A.b: 1]', "{'A.b': 1}"),
     (f'{PONG}seeds: 1-2\njob: online', 'seeds=1-2'),
     (f'{PONG}store_dir: gs://b', 'gs://b'),
