@@ -78,5 +78,5 @@ def test_an_impossible_action_is_named(tmp_path):
   path = logs / shard_files.file_name('action', 1)
   for wrong in (-3, 10_000):
     save(path, np.full(40, wrong, np.int32))
-    with pytest.raises(ValueError, match=f'{logs} has action {wrong}; '):
+    with pytest.raises(ValueError, match=f'{logs} has action {wrong}: act'):
       compute(tmp_path)
