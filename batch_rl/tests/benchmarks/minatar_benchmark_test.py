@@ -92,7 +92,8 @@ def made_up_runs_of(stage, scores_, setting='', games=('A', 'B'), **columns):
   )  # fmt: skip
 
 
-def test_agents_that_lack_a_run_have_no_interval():
+def test_agents_that_lack_a_run_have_no_interval(monkeypatch):
+  monkeypatch.setattr(aggregates, 'REPETITIONS', 100)  # of the bootstrap
   ours = {('DQN (Adam)', 'dqn_adam'): [0.1, 0.2], ('BC', 'bc'): [0.3, 0.4]}
   runs = made_up_runs_of('whole', ours, best=1, half=1, quarter=1)
   runs = pd.concat([runs, made_up_runs_of('online', {('x', 'x'): [1, 1]})])
