@@ -120,7 +120,7 @@ def common_data(candidates: Sequence[Candidate]) -> str:
         f'{first.run} and {other.run} were trained on different data ({_data_of(first)}; '
         f'{_data_of(other)}): choose runs on the same data, or give --replay_dir.'
       )
-  data_dir = first.record['replay_dir']
+  data_dir = first.record['replay_dir'] or ''
   if not files.is_remote(data_dir) and not os.path.isdir(data_dir):
     raise ValueError(
       f'The data of {first.run} are no longer in {data_dir}: give --replay_dir.'

@@ -148,7 +148,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       ValueError: If the agent has no data.
       batch_rl.dataset.shards.shard_reader.DataError: If the data is damaged.
     """
-    if self._replay_data_dir is None:
+    if self._replay_data_dir is None and self.learns_by_loss():
       raise ValueError(
         f'{type(self).__name__} has no data and only acts: give replay_data_dir.'
       )

@@ -175,6 +175,8 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   record = json.loads((other / 'run.json').read_text())
   record['data']['subset_hash'] = 'f' * 16
   (other / 'run.json').write_text(json.dumps(record))
+  moved = shutil.copytree(folder / 'best', folder / 'moved') / 'run.json'
+  moved.write_text(json.dumps({**record, 'replay_dir': '/gone'}))
   pong = shutil.copytree(folder / 'data/Chain', folder / 'data/Pong') / '1'
   wide = 'AnyAgent.network = @atari_helpers.MultiHeadQNetwork'
   for runs, options, message in (
@@ -186,6 +188,7 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
     (['data'], {}, 'has no run.json'),
     (['best'], {'checkpoints': '5'}, 'only of 0'),
     (['best', 'other'], {}, 'ffff): choose runs on the same data'),
+    (['moved'], {}, 'no longer in /gone: give --replay_dir'),
     (['best'], {'replay_dir': str(tmp_path / 'no')}, 'no'),
     (['best'], {'replay_dir': str(pong)}, "but the game is 'Pong'"),
     (['best'], {'gin_bindings': [wide]}, 'several outputs an action'),
