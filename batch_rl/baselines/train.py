@@ -67,11 +67,8 @@ def main(unused_argv: Any = None) -> None:
     command_line.require(('base_dir',))
     FLAGS.set_default('replay_log_dir', FLAGS.base_dir)
     command_line.require(('replay_log_dir',))
-    if files.is_remote(FLAGS.replay_log_dir):
-      raise ValueError(
-        f'{FLAGS.replay_log_dir} is remote: give --replay_log_dir, a local directory '
-        'for the log.'
-      )
+    remedy = 'give --replay_log_dir, a local directory for the log'
+    files.check_local(FLAGS.replay_log_dir, remedy)
     sources = command_line.read_gin(REGISTRY)
     # TensorFlow takes seconds to import, so flags are checked first.
     from batch_rl.baselines import run_experiment

@@ -57,10 +57,10 @@ def is_remote(path: str) -> bool:
   return '://' in path
 
 
-def check_local(path: str) -> None:
+def check_local(path: str, remedy: str = 'choose a local directory') -> None:
   """Raises a ValueError if a path to write to is remote."""
   if is_remote(path):
-    raise ValueError(f'{path} is remote; choose a local directory.')
+    raise ValueError(f'{path} is remote; {remedy}.')
 
 
 def read_json(path: str, schema: Any = object) -> Any:

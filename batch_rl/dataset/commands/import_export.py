@@ -118,8 +118,9 @@ def _import(arguments: argparse.Namespace) -> int:
   input_format = _recognise(source)
   what = f'{source}, read as {input_format} data'
   # A folder without shards may be a misspelt one of another format.
-  is_shards = input_format == _DOPAMINE
-  shards = shard_discovery.discover(source) if is_shards else None
+  shards = None
+  if input_format == _DOPAMINE:
+    shards = shard_discovery.discover(source)
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
   if shards:
     return _import_dopamine(arguments, shards)

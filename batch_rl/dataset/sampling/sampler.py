@@ -185,11 +185,6 @@ class Sampler(row_sampler.RowSampler):
       ValueError: If the run has no such row, the rows do not divide into the batches,
         or `frames` is unknown.
     """
-    outside = rows[(rows < 0) | (rows >= self.store.rows)]
-    if len(outside):
-      raise ValueError(
-        f'There is no row {outside[0]}: the run has {self.store.rows:,} rows.'
-      )
     made = self._compiled.make(rows, batches, frames)
     return self.reference(rows, batches, frames) if made is None else made
 
@@ -197,6 +192,12 @@ class Sampler(row_sampler.RowSampler):
     self, rows: np.ndarray, batches: int = 1, frames: str | None = 'windows'
   ) -> list[Batch]:
     """Returns what `read` does, without compiled code; tests compare both."""
+    # Compiled code leaves rows outside the run to this.
+    outside = rows[(rows < 0) | (rows >= self.store.rows)]
+    if len(outside):
+      raise ValueError(
+        f'There is no row {outside[0]}: the run has {self.store.rows:,} rows.'
+      )
     columns = self.named_columns(rows, compiled_batches.COLUMNS)
     # Actions have the dtype in which they are stored.
     columns['action'] = self.store.action[rows]

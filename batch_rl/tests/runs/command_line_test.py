@@ -110,7 +110,7 @@ def test_logs_of_other_runs_are_refused(unbroken, tmp_path, refusal):
     for log_dir, message in (
       (unbroken / 'Pong/1', 'another run'),
       (tmp_path / 'used/replay_logs/', '--replay_log_dir'),
-      ('gs://a/b', 'gs://a/b is remote: give --replay_log_dir'),
+      ('gs://a/b', 'gs://a/b is remote; give --replay_log_dir'),
     ):
       options = online_options(tmp_path / 'base', log_dir)
       assert message in refusal(programs.run_here, online, **options)
