@@ -1,7 +1,7 @@
 """`make figures`: when, and on which commit, each figure of the docs was measured.
 
   python -um benchmarks.figures                      # the table, with today's counts
-  python -um benchmarks.figures --only pong peers    # measures these again, too
+  python -um benchmarks.figures --only pong peer_losses   # measures these again, too
   python -um benchmarks.figures --check
 
 `benchmarks/measured/figures.csv` has a row for each figure. `--only` runs a row's command in

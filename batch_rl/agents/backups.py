@@ -1,8 +1,8 @@
-"""Backups: the target of the return of (s, a), from the next state s'.
+"""Backups: the Bellman target of (s, a), from the next state s'.
 
 Each gives r + gamma^n Z', where Z' is a distribution or several estimates of the return
 from s' on, as the agent's head has them; 0 if the episode ends. Most read the target
-network. None is differentiated.
+network. No gradient flows through them.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ class Backup:
   uses_target = True
 
   def next_returns(self, agent: Any, batch: Any) -> heads.Returns:
-    """Returns the returns from the next states on, (n, k)."""
+    """Predicts the returns from the next states on, (n, k)."""
     raise NotImplementedError(f'{type(self).__name__} has no next_returns.')
 
   def rewards(self, agent: Any, batch: Any) -> tf.Tensor:
@@ -92,9 +92,9 @@ class Double(Backup):
 
 @gin.configurable
 class LoggedAction(Backup):
-  """Z'(s', a'_data): the action that the data takes next.
+  """Z'(s', a'_data): the next logged action.
 
-  It evaluates the policy that made the data, without a maximum over actions
+  It evaluates the behaviour policy, which made the data, without a maximum over actions
   (behaviour value estimation, Gulcehre et al., 2021).
   """
 
@@ -123,7 +123,8 @@ class Policy(Backup):
   """sum_a pi(a | s') Z'(s', a): the policy pi of a named network.
 
   Args:
-    network: Name of the agent's network whose outputs have `logits` of pi, or are them.
+    network: Name of the agent's network whose outputs are the logits of pi, or have
+      them as `logits`.
   """
 
   def __init__(self, network: str):

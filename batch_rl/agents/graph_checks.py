@@ -105,12 +105,12 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
   if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
     kind = type(optimizer)
     raise ValueError(
-      f'The optimizer of {agent.__name__} is {kind.__name__} of {kind.__module__}: '
+      f'The optimiser of {agent.__name__} is {kind.__name__} of {kind.__module__}: '
       'take one of tf.compat.v1.train, e.g. @tf.train.AdamOptimizer().'
     )
   if type(optimizer).minimize is not tf.compat.v1.train.Optimizer.minimize:
     raise ValueError(
-      f'The optimizer {type(optimizer).__name__} of {agent.__name__} overrides '
+      f'The optimiser {type(optimizer).__name__} of {agent.__name__} overrides '
       'minimize, which is not called: override compute_gradients or apply_gradients.'
     )
   rates = [vars(optimizer).get(key) for key in ('_lr', '_learning_rate')]

@@ -37,7 +37,7 @@ class Returns(NamedTuple):
     return tf.reduce_sum(self.probabilities * self.values, axis=-1)
 
   def of_actions(self, actions: tf.Tensor) -> 'Returns':
-    """Returns the returns of one action a state.
+    """Selects the returns of one action per state.
 
     Args:
       actions: Actions, integers (n,); or (n, k), an action for each of the k values.
@@ -52,10 +52,10 @@ class Returns(NamedTuple):
 
 
 class Head:
-  """Base of the heads; the k values of its returns are a distribution.
+  """Base of the heads; the k values of a return are samples or atoms of a distribution.
 
   Attributes:
-    reads: Names of the outputs that it reads beside `q_values`.
+    reads: Names of the outputs that it reads in addition to `q_values`.
     num_outputs: Number of these outputs for each action.
   """
 
@@ -108,7 +108,7 @@ class Head:
     raise NotImplementedError(f'{type(self).__name__} has no method returns.')
 
   def target_returns(self, outputs: Any, batch: Any) -> Returns:
-    """Returns the returns from which targets are made; `returns` by default."""
+    """Predicts the returns from which targets are made; `returns` by default."""
     return self.returns(outputs, batch)
 
   def greedy(self, returns: Returns, outputs: Any) -> tf.Tensor:
@@ -212,7 +212,7 @@ def signature_of(network: Network) -> inspect.Signature:
 
 
 def is_plain(network: Network, arguments: Sequence[Any]) -> bool:
-  """Returns whether a network takes no number of outputs an action.
+  """Returns whether a network has no parameter for the number of outputs per action.
 
   It would be the second parameter, without a default or with a name such as
   `num_atoms`. Others are settings of a plain network, e.g. the size of a layer.
@@ -242,7 +242,7 @@ def check_plain(network: Network, owner: Any) -> None:
   except TypeError:
     raise ValueError(
       f'{type(owner).__name__}: {getattr(network, "__name__", network)} has several '
-      'outputs an action; bind a plain network, e.g. @AtariNetwork.'
+      'outputs per action; bind a network with one, e.g. @AtariNetwork.'
     ) from None
 
 

@@ -38,7 +38,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   Args:
     *args: Arguments of the agent.
     seed: Seed of the run; None for an unseeded agent.
-    display_name: Name in reports; None for the literature's, else the class's.
+    display_name: Name in reports; None for that in the literature, else of the class.
     **kwargs: Arguments of the agent.
 
   Attributes:
@@ -98,7 +98,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     raise NotImplementedError(f'{type(self).__name__} defines no loss.')
 
   def acting_outputs(self, states: tf.Tensor) -> Any:
-    """Returns what `choose_actions` reads; by default what `policy` reads.
+    """Returns the outputs, (n, ...), for `choose_actions`; by default `policy.outputs`.
 
     Args:
       states: States, (n, *observation_shape, stack_size).
@@ -167,7 +167,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       self.target_outputs(name, self.state_ph)
 
   def network_outputs(self, name: str, states: tf.Tensor, *inputs: Any) -> Any:
-    """Returns a network's outputs; computed once an update for each tensor.
+    """Returns a network's outputs, computed once per update for each input.
 
     Args:
       name: Name of the network, see `add_network`; 'online' for the online network.
@@ -184,17 +184,17 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     return self._call(self.targets, name, states, *inputs)[0]
 
   def online(self, states: tf.Tensor, *inputs: Any) -> Any:
-    """Returns the online network's outputs; once an update for each tensor."""
+    """Returns the online network's outputs, such as `q_values` (n, num_actions)."""
     return self.network_outputs('online', states, *inputs)
 
   def target(self, states: tf.Tensor, *inputs: Any) -> Any:
-    """Returns the target network's outputs; once an update for each tensor."""
+    """Returns the target network's outputs, such as `q_values` (n, num_actions)."""
     return self.target_outputs('online', states, *inputs)
 
   def features(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the online network's last layer, float32 (n, k).
 
-    A network may return others, as `features` among its outputs, and its `torso`.
+    Fields `features` and `torso` of the network's outputs take precedence.
 
     Raises:
       ValueError: If the network's last layer is not found.
@@ -216,7 +216,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     if 'online' not in self.networks:
       raise ValueError(
         f'{type(self).__name__}._build_networks does not call super(), which its loss '
-        'needs: call it, or read online_convnet and target_convnet in a loss of yours.'
+        'needs: call it, or read online_convnet and target_convnet in your loss.'
       )
     if name not in networks:
       kind = 'network' if networks is self.networks else 'target copy'

@@ -47,7 +47,7 @@ def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
 
   Args:
     agent: A `LossAgent`.
-    network: Name of the agent's network whose outputs have `logits`, or are them.
+    network: Name of the agent's network whose outputs have `logits`, or are the logits.
     states: States, (n, ...).
 
   Raises:
@@ -148,7 +148,7 @@ class Named(Policy):
   """The likeliest action, or a sample, of another network than the online one.
 
   Args:
-    network: Name of the agent's network whose outputs have `logits`, or are them.
+    network: Name of the agent's network whose outputs have `logits`, or are the logits.
     samples: Whether to sample softmax(logits).
   """
 

@@ -71,7 +71,7 @@ class Registry:
     elif name is None or self.current(name) not in self.modules:
       if name in self.configs:
         raise ValueError(
-          f'{name} is no agent but a gin file, {self.configs[name]}: give '
+          f'{name} is not an agent but a gin file, {self.configs[name]}: give '
           f'--config={name}.'
         )
       raise ValueError(

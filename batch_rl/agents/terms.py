@@ -59,8 +59,8 @@ class DR3(Term):
   """|phi(s) . phi(s')|, with the features phi of the online network's last layer.
 
   Kumar et al., 2021 (arXiv 2112.04716), in the form of Dopamine's lab: the paper has no
-  bars, which matter for features below 0 only. It keeps the features of consecutive
-  states apart.
+  absolute value, which matters for features below 0 only. It penalises similar
+  features of consecutive states.
 
   Args:
     weight: Factor of the term, c_0 in the paper.

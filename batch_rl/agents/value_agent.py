@@ -125,7 +125,7 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
       )
 
   def own_head(self) -> heads.Head | None:
-    """Returns the head of an agent whose arguments make it; None by default."""
+    """Returns the head built from the agent's own arguments; None by default."""
 
   def _build_networks(self):
     if own := self.own_head():

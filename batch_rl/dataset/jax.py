@@ -105,7 +105,7 @@ class DeviceBatches(batch_stream.BatchStream):
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`, or of sequences.
     batch_size: Number of entries in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prepared ahead, at least 1.
+    ahead: Number of batches prefetched, at least 1.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
     device: Device or sharding for `jax.device_put`; None for the default device.

@@ -165,7 +165,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     batch_size: Number of transitions in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1; of each worker
       process, if there are some.
-    ahead: Number of batches prepared ahead, at least 1.
+    ahead: Number of batches prefetched, at least 1.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
     pin_memory: Whether the threads copy the batches into pinned memory.
@@ -212,7 +212,7 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     return self.batches_per_epoch
 
   def state_dict(self) -> dict[str, int]:
-    """Returns the position, and what tells these batches from others.
+    """Returns the position, and the identity of the batches.
 
     Raises:
       ValueError: If worker processes take the batches. torchdata's

@@ -26,9 +26,9 @@ _TEXTS = {
   'video': "File, .mp4 or .gif, of the last checkpoint's episode with the best return.",
 }
 _COUNTS = {
-  'evaluation_steps': 'Minimum number of agent steps for each checkpoint; default: the '
-  "run's.",
-  'environments': "Number of environments, at least 1; default: the run's.",
+  'evaluation_steps': 'Minimum number of agent steps for each checkpoint; default: as '
+  'in the run.',
+  'environments': 'Number of environments, at least 1; default: as in the run.',
 }
 _LISTS = {
   'module_dirs': 'Folders of your own modules, if they have moved.',

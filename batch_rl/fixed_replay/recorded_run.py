@@ -56,7 +56,7 @@ def intact_checkpoints(
   if problem := next(filter(None, problems), None):
     intact = [str(n) for n, other in available.items() if not other.problem()]
     raise ValueError(
-      f'{problem}; intact are those of iterations {",".join(intact) or "(none)"}.'
+      f'{problem}; intact checkpoints: {",".join(intact) or "(none)"}.'
     )
   return {number: available[number] for number in numbers}
 

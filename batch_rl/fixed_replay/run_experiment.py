@@ -90,7 +90,7 @@ class FixedReplayRunner(runner.RecordedRunner):
     create_agent_fn: Function `(sess, environment, summary_writer) -> agent`.
     create_environment_fn: Function that returns a new environment to evaluate in.
     evaluation_environments: Number of environments of an evaluation. None selects 1;
-      for Atari, four emulators a processor, but at most one per 10,000
+      for Atari, four emulators per processor, but at most one per 10,000
       `evaluation_steps`. A resumed run keeps its number.
     probe_size: Number of transitions from which diagnostics are computed after each
       train phase, see `probe.Probe`; 0 for no diagnostics.
@@ -138,13 +138,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     """Resumes from the newest checkpoint, if its run is on the same data.
 
     Raises:
-      ValueError: If the agent is no offline agent, the data differs, or the checkpoint
+      ValueError: If the agent is not an offline agent, the data differs, or the checkpoint
         cannot be restored.
     """
     if not hasattr(self._agent, 'begin_iteration'):
       raise ValueError(
-        f'{type(self._agent).__name__} is no offline agent: put FixedReplayAgentMixin '
-        'first among its base classes.'
+        f'{type(self._agent).__name__} is not an offline agent: put '
+        'FixedReplayAgentMixin first among its base classes.'
       )
     self._compare_data(self._agent._replay.memory)
     self.record['create_environment'] = function_records.describe(

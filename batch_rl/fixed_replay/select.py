@@ -36,13 +36,11 @@ from batch_rl.utils.user_code import user_modules
 METHODS = ('fqe', 'td_error', 'q_value')
 _TABLE = 'scores.csv'
 _MIN_RETURNS = 3  # fewer have no meaningful correlation
-_CHECKPOINTS = (
-  "Of each run: 'last', 'best' by its evaluations, 'all', or e.g. 3,7-9."
-)
+_CHECKPOINTS = "Checkpoints of each run: 'last', 'best' by its evaluations, 'all', or e.g. 3,7-9."
 # Help of flags with a text, and of those that can be repeated.
 _TEXTS = {
   'out': 'Directory for the table and the runs of fqe.',
-  'replay_dir': "Data, a run directory or a store; default: the runs'.",
+  'replay_dir': 'Data, a run directory or a store; default: those of the runs.',
 }
 _LISTS = {
   'module_dirs': 'Folders of your own modules, if they have moved.',
@@ -57,7 +55,7 @@ def define_flags() -> None:
   flags.DEFINE_list(
     'method',
     ['fqe'],
-    f'Scores, among {", ".join(METHODS)}; the first one ranks.',
+    f'Methods, of {", ".join(METHODS)}; the first one determines the ranking.',
   )
   flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
   flags.DEFINE_integer('seed', 0, 'Seed of everything random.', lower_bound=0)

@@ -85,16 +85,16 @@ def train(
 ) -> 'TrainedRun':
   """Trains an agent on logged data, as `python -m batch_rl.fixed_replay.train` does.
 
-  The same call resumes a run that was stopped, and returns one that is done; so does the
-  command with the same settings, to the bit. Ctrl-C, or a notebook's stop button, saves
+  The same call resumes a stopped run bit-exactly, and returns a finished one; so does the
+  command with the same settings. Ctrl-C, or a notebook's stop button, saves
   first. gin's configuration, TensorFlow's default graph and the states of `random` and
   `numpy.random` are afterwards as before. As with all of this package's agents,
   TensorFlow is in graph mode from then on.
 
   Args:
     agent: Name of one of the package's gin files, e.g. 'rem'; or a class of your own,
-      or its name as 'my_module.MyAgent'. A class needs no `@gin.configurable`; one of a
-      notebook is known to calls in that notebook only.
+      or its name as 'my_module.MyAgent'. A class needs no `@gin.configurable`; one that
+      a notebook defines works in that notebook only.
     data: Run directory to train on, the folder above `replay_logs`; or a store.
     base_dir: Directory of the run; None for `runs/<agent>/<game>/<run>` in the current
       directory, with the last two folders of `data`.
@@ -112,7 +112,7 @@ def train(
 
   Raises:
     ValueError: If an argument, a file or the data is wrong, or `base_dir` is in use or
-      holds a run with other settings. It has one line that says what to do.
+      holds a run with different settings. It has one line that says what to do.
     FloatingPointError: If the loss is not finite.
     MemoryError: If the machine or the device runs out of memory.
     OSError: If a file cannot be read or written.
@@ -172,7 +172,8 @@ def _names(agent: str | type) -> tuple[str | None, str | None]:
     return None, name
   if not isinstance(agent, str) or agent.endswith('.gin'):
     raise ValueError(
-      f'agent={agent!r} is no name or class: give e.g. "rem", and a file as gin_files.'
+      f'agent={agent!r} is neither a name nor a class: give e.g. "rem", and a file '
+      'as gin_files.'
     )
   if user_modules.is_dotted(agent):
     return None, agent
@@ -226,7 +227,7 @@ class TrainedRun(NamedTuple):
 
   @property
   def evaluations(self) -> list[dict[str, Any]]:
-    """The run's evaluations by iteration, as its files `evaluations/*.json` have them.
+    """The run's evaluations in order of iteration, as in its `evaluations/*.json`.
 
     Each has the iteration, the mean_return, the episodes, and diagnostics.
     """

@@ -49,8 +49,8 @@ _TEXTS = {
   'before gin_files.',
 }
 _LISTS = {
-  'module_dirs': 'Folders of your own modules, beside the current directory and those of '
-  'the gin files.',
+  'module_dirs': 'Folders of your own modules, in addition to the current directory and '
+  'those of the gin files.',
   'gin_files': 'gin configuration files. Paths that start with batch_rl/, and names in '
   "the program's folder of configs, are found in the installed package.",
   'gin_bindings': 'gin bindings that override the files, e.g. "A.b=1".',
@@ -358,7 +358,7 @@ def start_run(
     The run's record, not yet written (see `run_record.start`).
 
   Raises:
-    ValueError: If `base_dir` is in use or holds a run with other settings.
+    ValueError: If `base_dir` is in use or holds a run with different settings.
   """
   seed = given.seed
   if seed is None:

@@ -47,7 +47,7 @@ class Environment(Protocol):
     """Takes an agent step.
 
     Returns:
-      Observation, reward, whether the step is terminal, and information for people.
+      Observation, reward, whether the step is terminal, and a value that is not used.
       A terminal step without `game_over`, e.g. a lost life, ends the episode for the
       agent only.
     """

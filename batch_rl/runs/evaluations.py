@@ -29,7 +29,7 @@ class Episode:
   """A complete episode.
 
   Attributes:
-    environment: Number of the emulator.
+    environment: Number of the environment.
     length: Length in agent steps.
     undiscounted_return: Sum of the rewards.
     clipped_return: Sum of the rewards, each clipped to [-1, 1].
@@ -68,7 +68,7 @@ def write(
     base_dir: Directory of the run.
     iteration: Evaluated iteration.
     episodes: Episodes of the evaluation.
-    environments: Number of emulators.
+    environments: Number of environments.
     name: Name of the file without `.json`; None for the iteration.
     **about: Further entries of the file.
 

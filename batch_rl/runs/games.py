@@ -72,8 +72,8 @@ def check_configured() -> None:
     environment.check_installed()
   elif game and minatar.is_minatar(game):
     raise ValueError(
-      f'{ATARI_SETTING} is {game!r}, no game of Atari: add --gin_files=batch_rl/minatar/'
-      f'configs/offline.gin or online.gin, and bind {MINATAR_SETTING} instead.'
+      f'{ATARI_SETTING} is {game!r}, which is not an Atari game: add '
+      f'--gin_files=batch_rl/minatar/configs/offline.gin or online.gin, and bind {MINATAR_SETTING} instead.'
     )
   elif game:
     roms.find_rom(game, bound.query('make_atari.rom_set') or 'auto')

@@ -154,7 +154,7 @@ def note_new(record: dict[str, Any], entry: str, now: dict[str, str]) -> None:
   # Another program that resumes the run may load other modules.
   old = {key: value for key, value in before.items() if key in now}
   if changed := changes(old, {key: now[key] for key in old}):
-    problem = f'The run began with other {entry}'
+    problem = f'The run began with different {entry}'
     refuse_or_note(record, problem, changed, accept=True)
   record[entry] = now
 
@@ -209,7 +209,7 @@ def compare(
   if changed:
     refuse_or_note(
       record,
-      f'{base_dir} holds a run with other settings',
+      f'{base_dir} holds a run with different settings',
       changed,
       accept_changes,
     )

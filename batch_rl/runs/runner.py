@@ -189,7 +189,7 @@ class RecordedRunner(run_experiment.Runner):
       data: Replay memory, or another object with `describe` and `file_hashes`.
 
     Raises:
-      MistakeError: If a resumed run is on other data.
+      MistakeError: If a resumed run is on different data.
     """
     self._data = data
     now = data.describe()
@@ -226,7 +226,7 @@ class RecordedRunner(run_experiment.Runner):
     if changes := [*changes, *changed]:
       run_record.refuse_or_note(
         self.record,
-        f'{self._base_dir} holds a run on other data',
+        f'{self._base_dir} holds a run on different data',
         changes,
         self._accept_changes,
       )

@@ -157,8 +157,8 @@ def check_log(cell: plan.Cell) -> None:
   )
   if any(map(os.path.isdir, before)) and not any(map(os.path.isdir, now)):
     raise ValueError(
-      f'{cell.name} has its log in {before[0]}, not in {now[0]}, since the file has other '
-      'agents: move the folder, or choose another base_dir.'
+      f'{cell.name} has its log in {before[0]}, not in {now[0]}, since the agents of the '
+      'file have changed: move the folder, or choose another base_dir.'
     )
 
 

@@ -93,7 +93,7 @@ def run(
 
   Raises:
     ValueError: If there is no SLURM, submitit does not know a setting, sbatch refuses
-      the jobs, or a cell is in the queue with other settings.
+      the jobs, or a cell is in the queue with different settings.
   """
   folder = os.path.join(sweep.base_dir, 'slurm')
   path = os.path.join(folder, _SUBMITTED)
@@ -193,7 +193,7 @@ def _is_queued(job) -> bool:
 
 
 def _check_settings(ours, queue):
-  """Raises a ValueError if a cell is in the queue with other settings.
+  """Raises a ValueError if a cell is in the queue with different settings.
 
   Its new job would wait for the lock of the old one for ten minutes, and fail.
   """
@@ -201,6 +201,6 @@ def _check_settings(ours, queue):
     for key, arguments in commands.items():
       if key in ours and list(ours[key].arguments) != arguments:
         raise ValueError(
-          f'{ours[key].name} is in the queue with other settings: cancel job '
+          f'{ours[key].name} is in the queue with different settings: cancel job '
           f'{job.job_id} by scancel, or restore the settings.'
         )

@@ -82,7 +82,9 @@ def run(runner_class, directory, iterations):
 def test_an_agent_without_the_mixin_is_refused(tmp_path, monkeypatch):
   agent = types.SimpleNamespace(summary_writer=None)
   monkeypatch.setattr(train, 'create_agent', lambda *_, **__: agent)
-  with pytest.raises(ValueError, match='SimpleNamespace is no offline agent'):
+  with pytest.raises(
+    ValueError, match='SimpleNamespace is not an offline agent'
+  ):
     run(run_experiment.FixedReplayRunner, tmp_path, 1)
 
 

@@ -305,7 +305,7 @@ def main() -> None:
     '--seconds', type=float, default=20, help='of tests for each mutant'
   )
   parser.add_argument(
-    '--minutes', type=float, default=math.inf, help='until no mutant is begun'
+    '--minutes', type=float, default=math.inf, help='after which no mutant is started'
   )
   parser.add_argument(
     '--work_dir',

@@ -1,4 +1,4 @@
-"""DQN of d3rlpy, without episodes: python d3rlpy_dqn.py data/Pong/1 [UPDATES]."""
+"""d3rlpy's DQN on batches of a run: python d3rlpy_dqn.py data/Pong/1 [UPDATES]."""
 
 import sys
 

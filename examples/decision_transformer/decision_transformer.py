@@ -106,7 +106,7 @@ def train(model, batches, updates, learning_rate, warm_up):
 
 @torch.no_grad()
 def play(model, games, target, context, seed):
-  """Returns the return of one episode in each game, side by side."""
+  """Plays one episode in each game, all in parallel; returns their returns."""
   model.eval()
   random, n = torch.Generator().manual_seed(seed), len(games)
   first = np.stack([game.reset(seed + i) for i, game in enumerate(games)])

@@ -315,14 +315,14 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     use_staging: Unused, as in current Dopamine.
     replay_capacity: Number of rows in memory.
     batch_size: Number of transitions in a batch.
-    update_horizon: Number of steps in a return, the n of n-step.
+    update_horizon: n of the n-step return, in agent steps.
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
     shard_capacity: Number of rows in a shard; None for `replay_capacity`, as in the
       dataset.
     offline_dir: Directory of a logged run, or a store, whose transitions each batch
       also has; None for none. The log receives the agent's own experience only.
-    offline_fraction: Share of `offline_dir` in each batch, from 0 (none) to 1.
+    offline_fraction: Fraction of each batch drawn from `offline_dir`, 0 (none) to 1.
     offline_subset: Part of that run to use, e.g. 'random_trajectories(0.1)'; see
       `batch_rl.dataset.sampling.subsets`. None for all.
     offline_cache_dir: Directory for compressed runs, as `cache_dir` of

@@ -35,8 +35,8 @@ class OfflineRows:
     next_batch: Number of the next batch. A memory saves and restores it.
 
   Raises:
-    ValueError: If `directory` is no run, `fraction` or `subset` is invalid, the memory
-      has further columns, or the observations are not the agent's.
+    ValueError: If `directory` is not a run, `fraction` or `subset` is invalid, the
+      memory has further columns, or the observations are not the agent's.
     batch_rl.dataset.shards.shard_reader.DataError: If a shard is damaged.
   """
 

@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
   episodes.add_argument(
     '--game',
     type=argument_types.game,
-    help='name of the game, if the dataset or its folder does not tell',
+    help='name of the game, if the dataset or its folder does not name it',
   )
   meaning = 'run to read, if a folder has RL Unplugged files of several runs'
   argument_types.add_number(episodes, '--run', 0, 10**9, meaning)
@@ -219,7 +219,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
     f'episodes, {summary["steps"]:,} steps, hash {summary["hash"]}'
   ]
   if 'last_step' in summary:
-    assumed = ', assumed: no terminal step has a reward, which would tell'
+    assumed = ', assumed: no terminal step has a reward to infer it from'
     lines.append(
       f'terminal steps: {summary["last_step"]}'
       f'{assumed if summary.get("last_step_assumed") else ""}'

@@ -54,7 +54,7 @@ def _subset(arguments: argparse.Namespace) -> int:
     f'hash          {document["hash"]}',
     f'trajectories  {len(returns):,} (returns {returns.min():g} to '
     f'{returns.max():g}, mean {returns.mean():.2f})',
-    f'transitions   {chosen.num_steps:,}, {100 * share:.2f} % of the run',
+    f'agent steps   {chosen.num_steps:,}, {100 * share:.2f} % of the run',
   ]
   console.show(arguments, document, lines)
   return 0

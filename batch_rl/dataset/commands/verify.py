@@ -31,7 +31,7 @@ def _verify(arguments: argparse.Namespace) -> int:
   """Checks every file of a run.
 
   Reads each once, and checks checksums, format, hashes of the manifest, gaps, values
-  and suspicious data. Exit code 0 if all is well, 1 if not, 2 for a wrong argument.
+  and suspicious data. Exit code 0 if ok, 1 if not, 2 for a wrong argument.
   """
   name, fingerprint = arguments.fingerprints, None
   if arguments.all and name:
@@ -66,7 +66,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if not arguments.json:
       print('\n'.join(_describe(run, report)), flush=True)
   if arguments.all:
-    verdict = f'NOT well: {", ".join(wrong)}' if wrong else 'all is well'
+    verdict = f'PROBLEMS FOUND: {", ".join(wrong)}' if wrong else 'ok'
     document = {'ok': not wrong, 'runs': documents}
     console.show(arguments, document, [f'{len(runs)} runs: {verdict}'])
   else:
@@ -105,6 +105,6 @@ def _describe(
   lines += [f'{found.level}: {found.message}' for found in report.findings]
   levels = collections.Counter(found.level for found in report.findings)
   counts = ''.join(f', {level}: {n}' for level, n in levels.items())
-  verdict = 'NOT well' if report.problems else 'all is well'
+  verdict = 'PROBLEMS FOUND' if report.problems else 'ok'
   total = f'{len(report.shards)} shards, {console.size(report.bytes)}{counts}'
   return [*lines, f'{run.directory}: {verdict} ({total})']

@@ -18,7 +18,7 @@ class Comparison:
     with_frames: Whether frames were compared.
     equal: Number of episodes that both have.
     different: Number of the other episodes, by copy: 'a' and 'b'.
-    first: First difference, JSON-able: the place in `a` and `b`, and the values of
+    first: First difference, JSON-serialisable: the place in `a` and `b`, and values of
       both by column ('frame', 'action', 'reward', 'terminal' or 'transitions', the
       length of the episode). Without `values` if only one copy has the episode.
   """
@@ -155,6 +155,6 @@ def _first_row(
 
 
 def _value(name: str, columns: dict[str, np.ndarray], step: int) -> Any:
-  """Returns a value, JSON-able; the hash of a frame."""
+  """Returns a value, JSON-serialisable; the hash of a frame."""
   value = columns[name][step].item()
   return f'{value:016x}' if name == 'frame' else value

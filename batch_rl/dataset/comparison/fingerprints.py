@@ -45,7 +45,7 @@ _SCHEMA = {
 
 
 def make(copy: copies.Copy) -> dict[str, Any]:
-  """Returns the fingerprint of a copy that has been read, JSON-able."""
+  """Returns the fingerprint of a copy that has been read, JSON-serialisable."""
   rows = copy.rows
   hashes = rows.hashes()
   row_of = rows.row_of(np.arange(rows.transitions))

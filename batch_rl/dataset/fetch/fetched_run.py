@@ -41,8 +41,8 @@ class FetchedRun(abc.ABC):
 
   Attributes:
     unit: Word for a numbered part of a run: 'shard' or 'checkpoint'.
-    max_waiting: Number of fetched files that may wait for `accept` beside those that
-      are being fetched.
+    max_waiting: Number of fetched files that may wait for `accept` in addition to those
+      that are being fetched.
     advice: Sentence about other sources, for errors.
     folder: Path of the run's files at the remote.
     manifest: The remote's manifest, set before `open`; empty without one.

@@ -281,7 +281,7 @@ class StoreImport:
     """Makes the store usable, without the shards that are missing.
 
     Returns:
-      A summary of the store, JSON-able.
+      A summary of the store, JSON-serialisable.
 
     Raises:
       ValueError: If the store has no shard.
@@ -373,7 +373,7 @@ def import_parts(
       call and the total amount.
 
   Returns:
-    A summary of the store, JSON-able; or just `left_out`, with the reason for each
+    A summary of the store, JSON-serialisable; or `left_out`, with the reason for each
     damaged part by name. The store cannot be used then.
 
   Raises:

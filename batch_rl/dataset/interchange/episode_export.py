@@ -36,7 +36,7 @@ def export(
       call and the total amount.
 
   Returns:
-    A summary of the export, JSON-able.
+    A summary of the export, JSON-serialisable.
 
   Raises:
     ValueError: If the run cannot be read, has no transitions, or does not fit the

@@ -120,8 +120,8 @@ def _read_manifest(
   if len(found) > 1:
     folders = [os.path.join(input_dir, folder) for folder in sorted(found)]
     raise ValueError(
-      f'{folders[0]} and {folders[1]} have a manifest.json each: move all but that of '
-      'the run away.'
+      f'{folders[0]} and {folders[1]} each have a manifest.json: keep only that of '
+      'the run.'
     )
   return manifests.read(os.path.join(input_dir, *found)) if found else {}
 

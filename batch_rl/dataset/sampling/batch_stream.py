@@ -1,4 +1,4 @@
-"""Batches of a sampler in order, prepared ahead and resumable, for any framework."""
+"""Batches of a sampler in order, prefetched and resumable, for any framework."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ class BatchStream:
     sampler: Source of the batches, a `Sampler` or `SequenceSampler`.
     batch_size: Number of entries in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prepared ahead, at least 1.
+    ahead: Number of batches prefetched, at least 1.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
 
@@ -67,7 +67,7 @@ class BatchStream:
     return self._batches(*self._part(), *self._position())
 
   def state_dict(self) -> dict[str, int]:
-    """Returns the position, and what tells these batches from others, for JSON."""
+    """Returns the position, and the identity of the batches, JSON-serialisable."""
     epoch, number = self._position()
     return {'epoch': epoch, 'next_batch': number, **self._identity()}
 
@@ -83,7 +83,7 @@ class BatchStream:
       state: Result of `state_dict`, or `{'next_batch': number}`.
 
     Raises:
-      ValueError: If a number is missing or no integer of at least 0, or the epochs of
+      ValueError: If a number is missing or not an integer of at least 0, or the epochs of
         the state have another size, or its batches other rows, another seed or size.
     """
     number: Any = state.get('next_batch')
@@ -91,7 +91,7 @@ class BatchStream:
     for name, own in self._identity().items():
       if (theirs := state.get(name, own)) != own:
         raise ValueError(
-          f'The state is of other batches, {name}={theirs} rather than {own}: use the '
+          f'The state is of different batches, {name}={theirs} rather than {own}: use the '
           'same run, subset, weighting, batch_size and seed (not None), or pass '
           f"{{'next_batch': {number}}} alone."
         )

@@ -1,4 +1,4 @@
-"""Prefetching: numbered batches prepared ahead by threads, taken in order."""
+"""Prefetching: numbered batches prepared by threads, taken in order."""
 
 import atexit
 import collections
@@ -18,7 +18,7 @@ Load = Callable[[int, int], Sequence[Any]]
 
 
 class Prefetcher:
-  """Numbered batches, prepared ahead and taken in order.
+  """Numbered batches, prefetched and taken in order.
 
   Each worker thread prepares a few consecutive batches at a time. A batch depends on its
   number only, not on its worker.
@@ -27,7 +27,7 @@ class Prefetcher:
     load: Function from the number of a batch and a count to as many consecutive
       batches. Several threads call it at once. After an error, it is called again for
       each of the batches.
-    ahead: Number of batches prepared ahead, at least 1.
+    ahead: Number of batches prefetched, at least 1.
     threads: Number of worker threads, at least 1.
     together: Number of batches loaded in a call. As many more may be ahead.
   """

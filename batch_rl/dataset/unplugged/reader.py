@@ -187,8 +187,8 @@ def _check_values(name: str, values: dict[str, Any]) -> list[str]:
   later = values['discounts'][1:]
   if not ((later >= 0) & (later <= 1)).all() or not later[:-1].all():
     raise ValueError(
-      f'Invalid dataset: {name} has discounts outside [0, 1], or continues after one '
-      'of 0.'
+      f'Invalid dataset: {name} has discounts outside [0, 1], or has steps after '
+      'one of 0.'
     )
   is_odd = not np.isin(later, (0, 1)).all()
   return ['episodes with discounts other than 0 and 1'] if is_odd else []

@@ -67,8 +67,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     jit_compile: Whether XLA compiles the update. Results then differ in the last
       digits; REM draws other mixtures, and IQN other levels.
     seed: Seed of the data and of the draws in the loss; None for an unseeded agent.
-      Initial weights follow `tf.compat.v1.set_random_seed`, and exploration `random`,
-      which a runner seeds.
+      A runner seeds the initial weights (`tf.compat.v1.set_random_seed`) and the
+      exploration (`random`).
     **kwargs: Arguments of the agent.
 
   Attributes:

@@ -68,8 +68,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   Raises:
     ValueError: If there is no shard, or one is unreadable, the run does not fit into
-      memory, no transition is valid, an argument is of the wrong type, or the shards
-      do not hold what one asks for.
+      memory, no transition is valid, an argument is of the wrong type, or asks for
+      more than the shards hold.
   """
 
   def __init__(

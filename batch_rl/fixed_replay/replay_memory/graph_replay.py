@@ -109,10 +109,10 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     replay_capacity: Maximum number of rows to use of each shard; shards of whole
       episodes, as imports make them, are used whole.
     batch_size: Number of transitions in a batch.
-    update_horizon: Number of steps in a return, the n of n-step.
+    update_horizon: n of the n-step return, in agent steps.
     gamma: Discount factor.
     observation_dtype: NumPy dtype of a frame.
-    prefetch: Number of batches prepared ahead, at least 0; 0 prepares each batch
+    prefetch: Number of batches prefetched, at least 0; 0 prepares each batch
       on demand. The batches are the same. A thread prepares several small ones at
       once, at most 128 transitions, or 32 batches with `frames_on_device`, so more
       batches may be ahead.
@@ -122,7 +122,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       build them, which is much faster on a CPU. None selects True if there is a GPU.
     frames_on_device: Whether the agent's device keeps the raw frames of all
       transitions that can be drawn, and builds the states from them. The batches are
-      the same, to the bit.
+      bit-exactly the same.
     seed: Seed of the run; None for an unseeded memory.
     columns: Names of further columns, e.g. 'return_to_go', which `transition` and
       `unpack` then have; see `batch_rl.dataset.sampling.columns`.

@@ -32,7 +32,7 @@ class Affects(enum.Enum):
 
   Attributes:
     RESULTS: The learnt policy. Reports compare different values as different methods.
-    PROTOCOL: Data, evaluation, or whether a repeated run is equal to the bit. Reports
+    PROTOCOL: Data, evaluation, or whether a repeated run is bit-exact. Reports
       compare what `run_results` reads into `protocol`, and count other differences as
       one method. A resumed run may not change them.
     RUNNING: Length, speed or files; a resumed run may change them. Or an entry of its

@@ -1,1 +1,1 @@
-"""Loggers beside TensorBoard: Weights & Biases, MLflow, or the user's own."""
+"""Loggers in addition to TensorBoard: Weights & Biases, MLflow, or the user's own."""

@@ -28,14 +28,16 @@ def check(names: Sequence[str]) -> None:
   """Checks the names of loggers, without importing them.
 
   Raises:
-    ValueError: If they are no list, or one is unknown or not installed.
+    ValueError: If they are not a list, or one is unknown or not installed.
   """
   if isinstance(names, str):
     raise ValueError(f'loggers={names!r}: give a list, [{names!r}].')
   for name in names:
     if user_modules.is_dotted(name):
       if name.startswith('__main__.'):
-        raise ValueError(f'{name} is in no file: move the logger to a module.')
+        raise ValueError(
+          f'{name} is not defined in a file: move the logger to a module.'
+        )
       user_modules.find(name)
       continue
     choices.choose('logger', name, _PACKAGES)

@@ -71,7 +71,7 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
   random_log = str(trained / 'data')
   subset = 'WrappedLoggedReplayBuffer.offline_subset = "first_fraction(0.5)"'
   for changed, line in (
-    ([DATA.format(str(base_dir)), HALF], 'holds a run on other data'),
+    ([DATA.format(str(base_dir)), HALF], 'holds a run on different data'),
     ([DATA.format(moved), HALF, subset], 'offline_subset'),
     ([DATA.format(moved), HALF.replace('5', '25')], 'offline_fraction'),
   ):

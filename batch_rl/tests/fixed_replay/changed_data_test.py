@@ -89,7 +89,7 @@ def refusal(*args, **kwargs):
     make_runner(*args, **kwargs)
   # gin appends the configurables that an error passed through.
   message = str(refused.value).split('\n  In call')[0]
-  assert 'holds a run on other data' in message and '\n' not in message
+  assert 'holds a run on different data' in message and '\n' not in message
   return message
 
 

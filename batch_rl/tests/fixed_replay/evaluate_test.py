@@ -176,7 +176,7 @@ def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
   damage(copied / 'checkpoints' / 'ckpt-1')
   printed = refused(copied, checkpoints=chosen)
   assert 'Checkpoint ckpt-1 in' in printed and problem in printed
-  assert printed.endswith('intact are those of iterations 0.\n')
+  assert printed.endswith('intact checkpoints: 0.\n')
 
 
 def test_what_does_not_fit_the_run_is_refused(copied, refused):

@@ -66,7 +66,7 @@ def test_only_some_settings_may_change(base_dir, before, now, may_change):
   if may_change:
     assert resume(base_dir, gin_config=second)['gin_config'] == second
   else:
-    with pytest.raises(ValueError, match='other settings'):
+    with pytest.raises(ValueError, match='different settings'):
       resume(base_dir, gin_config=second)
 
 

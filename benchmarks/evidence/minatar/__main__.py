@@ -18,8 +18,8 @@ Stages:
 
 Everything runs by the package's own commands, which are printed; each sweep shows its
 cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
-`--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks; run 4 is the
-search's, whose games stay.
+`--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks; run 4 is for
+the search, whose games `--games` does not change.
 README.md beside this file states the protocol.
 """
 
@@ -379,7 +379,7 @@ def chosen_agents(options: argparse.Namespace) -> list[protocol.Agent]:
   if options.own:
     if len(users) != 1:
       raise ValueError(
-        f'--own is the parameter of one agent of yours, and --agents has '
+        f'--own is the parameter of your own agent, and --agents has '
         f'{len(users)} of them.'
       )
     parameter, _, given = map(str.strip, options.own.partition('='))
@@ -392,7 +392,7 @@ def chosen_agents(options: argparse.Namespace) -> list[protocol.Agent]:
     parameter = '.'.join(parameter.split('.')[-2:])
     values = tuple(map(_as_recorded, values))
   if options.without_target and not users:
-    raise ValueError('--without_target is for an agent of yours.')
+    raise ValueError('--without_target is for your own agent.')
   return [
     protocol.Agent(
       name,

@@ -12,11 +12,11 @@ def test_each_command_reads_shards_and_store(kind, run, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   observations.write('worlds/1/replay_logs', kind, stack_size=2)
   out = run.output('verify', 'worlds/1')
-  assert 'all is well (3 shards' in out
+  assert 'ok (3 shards' in out
   assert 'note: ' not in out  # nothing of Atari
   out = run.output('convert', 'worlds/1', 'store')
   assert 'store: 3 shards, 103 rows' in out
-  assert 'store: all is well (3 shards' in run.output('verify', 'store')
+  assert 'store: ok (3 shards' in run.output('verify', 'store')
   shape, dtype = observations.KINDS[kind]
   described = ' x '.join(map(str, shape)) or 'single'
   hashes = set()

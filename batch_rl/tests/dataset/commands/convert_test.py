@@ -27,7 +27,7 @@ def test_a_store_takes_the_place_of_its_run(root, run):
     expected = sampler.Sampler(opened, 4, subset=text, seed=0).subset_hash()
     assert document['hash'] == expected
     out = run.output('subset', source)
-    assert 'transitions   60, 100.00 % of the run' in out
+    assert 'agent steps   60, 100.00 % of the run' in out
   assert found[0] == found[1]
   out = run('inspect', root / 'stores')[1]
   assert out.splitlines()[1].split()[:4] == ['Pong', '1', '2', '66']

@@ -34,7 +34,7 @@ def test_a_damaged_manifest_is_named(root, run, damage):
     assert code == 2 and f'{path} is damaged: ' in last, err
     assert err.count('\n') == 1
   out = run.output('verify', '--all', root, code=1)
-  assert out.endswith(f'2 runs: NOT well: {directory}\n')
+  assert out.endswith(f'2 runs: PROBLEMS FOUND: {directory}\n')
   assert out.count(f'error: {path} is damaged: ') == 1
   assert run.output('inspect', root).count('\n') == 3  # lists the runs
 
@@ -51,10 +51,10 @@ def test_a_damaged_store_does_not_hide_the_others(root, run):
   assert 'store.json is damaged' in run.error('inspect', stores / '3')
   out = run.output('verify', '--all', stores, code=1)
   wrong = ', '.join(f'{stores}/{name}' for name in '1345')
-  assert out.endswith(f'NOT well: {wrong}\n')
+  assert out.endswith(f'PROBLEMS FOUND: {wrong}\n')
   assert f'error: {stores}/4/shard-1.bin is damaged' in out
   assert f'error: {stores / "1" / manifests.FILE_NAME} is damaged: ' in out
-  assert f'{stores}/2: all is well' in out
+  assert f'{stores}/2: ok' in out
   assert run.output('inspect', stores).count('\n') == 6
 
 

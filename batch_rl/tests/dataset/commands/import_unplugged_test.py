@@ -47,7 +47,7 @@ def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   assert 'Pong, 9 episodes, 225 steps' in out and 'gaps' not in out
   assert 'terminal steps: transition' in out
   assert logged_run.open(target).store.suffixes == list(NUMBERS)
-  assert 'all is well' in run.output('verify', target)
+  assert f'{target}: ok (' in run.output('verify', target)
 
 
 def test_a_wrong_assumption_on_terminal_steps_has_a_way_out(tmp_path, run):

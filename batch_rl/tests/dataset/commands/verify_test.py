@@ -9,16 +9,16 @@ from batch_rl.tests.interchange_runs import SAMPLE
 
 
 def test_all_runs_are_verified(root, run):
-  assert run.output('verify', '--all', root).endswith('2 runs: all is well\n')
+  assert run.output('verify', '--all', root).endswith('2 runs: ok\n')
   one, two = root / 'Pong' / '1', root / 'Pong' / '2'
   flip_a_bit(two / 'replay_logs' / shard_files.file_name('reward', 1))
   (root / 'Pong' / '3' / 'replay_logs').mkdir(parents=True)
   out = run.output('verify', two, code=1)
   (line,) = [line for line in out.splitlines() if line.startswith('error:')]
   assert 'reward_ckpt.1.gz' in line
-  assert 'NOT well (2 shards' in out and 'error: 1' in out
+  assert 'PROBLEMS FOUND (2 shards' in out and 'error: 1' in out
   out = run.output('verify', '--all', root, code=1)
-  assert out.endswith(f'3 runs: NOT well: {two}, {root}/Pong/3\n')
+  assert out.endswith(f'3 runs: PROBLEMS FOUND: {two}, {root}/Pong/3\n')
   document = run.document('verify', '--all', root, code=1)
   assert not document['ok']
   assert [entry['ok'] for entry in document['runs']] == [True, False, False]
@@ -35,4 +35,4 @@ def test_the_program_verifies_the_sample():
   assert done.returncode == 0 and not done.stderr
   out = done.stdout
   assert out.startswith('shard 0: 29,999 rows, 31 episodes end\n')
-  assert out.endswith('all is well (11 shards, 16.9 MB)\n')
+  assert out.endswith('ok (11 shards, 16.9 MB)\n')

@@ -105,7 +105,7 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
   assert exported == {'directory': str(source), 'hash': document['hash']}
   for name in ('format', 'truncated_rows', 'environment'):
     assert found[name] == kept[name]
-  assert 'all is well (3 shards' in run.output('verify', target)
+  assert 'ok (3 shards' in run.output('verify', target)
   assert run('compare', source, target)[0] == 0
   read = list(episodes.Reader(run_directories.as_run(str(target))))
   for name in ('observation', 'action', 'reward'):

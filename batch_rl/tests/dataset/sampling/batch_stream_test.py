@@ -36,7 +36,7 @@ def test_states_of_other_batches_are_refused(store):  # noqa: F811
   other = sampler.Sampler(store, 4, weighting='trajectories', seed=[1, 0])
   others = (two, 4, 'seed_hash'), (one, 5, 'batch_size'), (few, 4, 'rows')
   for source, size, name in (*others, (other, 4, 'rows_hash')):
-    with pytest.raises(ValueError, match=f'of other batches, {name}='):
+    with pytest.raises(ValueError, match=f'of different batches, {name}='):
       batch_stream.BatchStream(source, size).load_state_dict(state)
 
 

@@ -88,7 +88,7 @@ def floats(*values):
     ({'episode_return': floats('nan')}, 'or a finite return'),
     ({'discounts': floats(*[1] * 9, 2)}, 'discounts outside'),
     ({'discounts': floats(1, *['nan'] * 9)}, 'discounts outside'),
-    ({'discounts': floats(1, 1, 0, *[1] * 7)}, 'continues after one of 0'),
+    ({'discounts': floats(1, 1, 0, *[1] * 7)}, 'has steps after one of 0'),
     ({'clipped_rewards': floats(*[9] * 10)}, 'clipped_rewards that are'),
   ],
 )
