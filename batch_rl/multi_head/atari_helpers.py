@@ -3,6 +3,7 @@
 Names at the end are for code written for the 2020 API.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import gin
@@ -70,6 +71,21 @@ class _MixesAsIn2020(networks.KerasModel):
     return MixedNetworkType(mixed, outputs.q_heads, q_values)
 
 
+class _NatureNetwork(atari_lib.NatureDQNNetwork):
+  """Nature DQN's network with initial weights of 2020: U(-x, x), x^2 = sqrt(3) / fan-in.
+
+  Dopamine's C51 has these, too, rather than Keras' Glorot uniform weights.
+  """
+
+  def __init__(self, *args: Any, **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    for layer in self.layers:
+      if hasattr(layer, 'kernel_initializer'):  # one each: it repeats its values
+        layer.kernel_initializer = tf.keras.initializers.VarianceScaling(
+          1 / math.sqrt(3), 'fan_in', 'uniform'
+        )
+
+
 # The agent passes the denied parameters, which would override a binding.
 @gin.configurable(
   denylist=(
@@ -77,14 +93,12 @@ class _MixesAsIn2020(networks.KerasModel):
     *('transform_strategy', 'transform_matrix'),
   )
 )
-class MultiHeadQNetwork(
-  _MixesAsIn2020, networks.MultiHead, atari_lib.NatureDQNNetwork
-):
+class MultiHeadQNetwork(_MixesAsIn2020, networks.MultiHead, _NatureNetwork):
   """Nature DQN's network with several heads."""
 
 
 @gin.configurable(denylist=['num_actions', 'num_atoms', 'name'])
-class QuantileNetwork(networks.Quantile, atari_lib.NatureDQNNetwork):
+class QuantileNetwork(networks.Quantile, _NatureNetwork):
   """Nature DQN's network with several quantiles per action."""
 
 

@@ -30,14 +30,14 @@ class Ensemble(heads.Estimates):
   IDENTITY is Ensemble-DQN. AVERAGE is Averaged Ensemble-DQN: all heads share one
   target, the maximum of their mean, as in Averaged-DQN (Anschel et al., 2017).
   STOCHASTIC is REM, Random Ensemble Mixture: the weights w are drawn for each
-  minibatch and shared by online and target heads.
+  batch and shared by online and target heads.
 
   The loss is the Huber loss (delta 1), averaged over heads or mixtures.
 
   Args:
     num_heads: Number of heads.
     strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'.
-    num_mixtures: Number of mixtures per minibatch; above 1 only with STOCHASTIC.
+    num_mixtures: Number of mixtures per batch; above 1 only with STOCHASTIC.
 
   Raises:
     ValueError: If `strategy` is unknown, or ignores `num_mixtures`.

@@ -37,11 +37,11 @@ class ImplicitQuantiles(heads.Head):
   Implicit quantile networks (Dabney et al., 2018, arXiv 1806.06923). The loss is Eq. 3,
   with as many levels for the online network as for the targets, N = N'. The agent acts
   on the mean over fixed levels, the midpoints of equal parts of [0, 1]; the paper
-  draws these, too.
+  samples these levels.
 
   Args:
     num_tau_samples: Number of drawn levels, N in the paper.
-    num_quantile_samples: Number of levels of Q-values, K in the paper.
+    num_quantile_samples: Number of levels averaged for Q-values, K in the paper.
     kappa: Largest error with a quadratic Huber loss, in units of the return.
     quantile_embedding_dim: Number of cosines in the embedding of a level.
   """

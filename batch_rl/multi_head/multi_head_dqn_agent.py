@@ -31,7 +31,7 @@ class MultiHeadDQNAgent(value_agent.ValueAgent):
       num_heads: Number of heads.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC' (REM), see
         `Ensemble`.
-      num_convex_combinations: Number of mixtures per minibatch; above 1 only with
+      num_convex_combinations: Number of mixtures per batch; above 1 only with
         STOCHASTIC.
       network: Function `(num_actions, num_heads, name=...)` that builds a network,
         whose `call` returns a `MultiHeadNetworkType`; or a plain network, see

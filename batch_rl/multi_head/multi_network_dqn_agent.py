@@ -47,7 +47,7 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
       num_networks: Number of networks.
       transform_strategy: One of 'IDENTITY', 'AVERAGE' and 'STOCHASTIC'; see this
         class for acting and `Ensemble` for training.
-      num_convex_combinations: Number of mixtures per minibatch; above 1 only with
+      num_convex_combinations: Number of mixtures per batch; above 1 only with
         STOCHASTIC.
       network: Function `(num_actions, num_networks, name=...)` that builds the
         networks; their `call` returns a `MultiHeadNetworkType`. Or a plain network,

@@ -1,6 +1,7 @@
 """Notes on a comparison: differences and gaps that a reader should know."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -119,17 +120,18 @@ def _versions_of_code(rows: Rows) -> list[str]:
 
 def _small_samples(rows: Rows) -> Iterator[str]:
   """Yields notes on scores of few runs, or of one run of the dataset."""
-  data: dict[tuple[str, str], list[str]] = {}
+  data: dict[tuple[str, str], list[Any]] = {}
   for method, run in rows:
-    data.setdefault((method, run.game), []).append(run.data)
-  one_log: dict[str, list[str]] = {}
+    log = run.data and (run.data, run.provenance.get('subset_hash'))
+    data.setdefault((method, run.game), []).append(log)
+  shared: dict[str, list[str]] = {}
   for (method, game), logs in data.items():
-    if len(logs) > 1 and len(set(logs)) == 1 and logs[0]:
-      one_log.setdefault(method, []).append(game)
-  for method, games in one_log.items():
+    if len(set(logs)) < len(logs) and all(logs):
+      shared.setdefault(method, []).append(game)
+  for method, games in shared.items():
     yield (
-      f'{method}: all runs of {files.format_names(games)} trained on the same log; '
-      'their intervals are over seeds, not over data.'
+      f'{method}: runs of {files.format_names(games)} trained on the same log; their '
+      'intervals take them for independent, and are over seeds rather than data.'
     )
   fewest = min(map(len, data.values()), default=3)
   if fewest < 3:

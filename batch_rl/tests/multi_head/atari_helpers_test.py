@@ -1,4 +1,5 @@
 import gin
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -35,5 +36,19 @@ def test_a_size_that_the_agent_sets_cannot_be_bound():
     'atari_helpers.QuantileNetwork.num_atoms = 3',
     'MultiNetworkQNetwork.num_networks = 3',
   ):
-    with pytest.raises(ValueError, match='num_'):
+    with pytest.raises(ValueError, match='has denylisted kwarg'):
       gin.parse_config(binding)
+
+
+@pytest.mark.parametrize('name', ['MultiHeadQNetwork', 'QuantileNetwork'])
+def test_initial_weights_are_those_of_2020(name):
+  network = getattr(atari_helpers, name)(6, 200)
+  network(tf.zeros((1, 84, 84, 4), tf.uint8))
+  with tf.compat.v1.Session() as sess:
+    sess.run(tf.compat.v1.global_variables_initializer())
+    kernels = sess.run(network.trainable_variables[::2])
+  for kernel in kernels:
+    largest = np.sqrt(np.sqrt(3) / np.prod(kernel.shape[:-1]))
+    assert np.abs(kernel).max() == pytest.approx(largest, rel=0.02)
+    assert kernel.std() == pytest.approx(largest / np.sqrt(3), rel=0.05)
+  assert len(kernels) == 5 and len({k.flat[0] for k in kernels}) == 5
