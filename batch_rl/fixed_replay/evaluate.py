@@ -99,6 +99,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)
   if given.video is not None:
     videos.check_output(given.video)
+  evaluations.check_writable(given.base_dir)
   create_agent, create_environment = recorded_run.load_functions(
     record, given.module_dirs, given.gin_bindings
   )

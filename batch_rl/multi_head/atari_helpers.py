@@ -80,7 +80,8 @@ class _NatureNetwork(atari_lib.NatureDQNNetwork):
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
     for layer in self.layers:
-      if hasattr(layer, 'kernel_initializer'):  # one each: it repeats its values
+      if hasattr(layer, 'kernel_initializer'):
+        # One for each, since an initialiser repeats its values.
         layer.kernel_initializer = tf.keras.initializers.VarianceScaling(
           1 / math.sqrt(3), 'fan_in', 'uniform'
         )

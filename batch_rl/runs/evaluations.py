@@ -8,6 +8,7 @@ import math
 import numbers
 import os
 import re
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,24 @@ def write(
   }
   path = _path(base_dir, iteration if name is None else name)
   if os.path.basename(path) in files.names_in(os.path.dirname(path)):
-    files.rename(path, f'{path}.before')
+    if files.is_remote(path):
+      files.rename(path, f'{path}.before')
+    else:  # The file stays in place until it is replaced.
+      files.write_bytes(f'{path}.before', files.read_bytes(path))
   files.write_json(path, content)
   return path
+
+
+def check_writable(base_dir: str) -> None:
+  """Checks that evaluations can be written, before they are played.
+
+  Raises:
+    OSError: If they cannot.
+  """
+  folder = os.path.join(base_dir, DIRECTORY)
+  if not files.is_remote(folder):
+    os.makedirs(folder, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def read(base_dir: str) -> dict[int, dict[str, Any]]:

@@ -324,8 +324,11 @@ class RecordedRunner(run_experiment.Runner):
     """
     if iteration + 1 == self._num_iterations:
       self._log_every_n = 1
+    path = f'{self._base_dir}/logs/{self._logging_file_prefix}_{iteration}'
     try:
       super()._log_experiment(iteration, statistics)
+      if os.path.exists(path):
+        files.sync(path)
     except tf.errors.OpError as error:
       raise OSError(
         f'{self._base_dir}/logs cannot be written: {files.reason(error)}'

@@ -82,7 +82,7 @@ def status(cell: plan.Cell) -> Status:
     state, message = _since_done(cell, record)
   elif not is_same:
     state = WAITING  # The sweep has changed since then.
-  elif state == RUNNING and not _is_locked(cell):
+  elif state == RUNNING and not locks.is_locked(_lock_path(cell)):
     state = STOPPED
   elif state == RUNNING:
     where = record.get('where', '')
@@ -289,14 +289,6 @@ def _wait_for_lock(path, stop):
       return
     time.sleep(_POLL)
   yield None
-
-
-def _is_locked(cell):
-  with contextlib.suppress(OSError):
-    if lock := locks.try_lock(_lock_path(cell)):
-      lock.close()
-      return False
-  return True
 
 
 def _execute(cell, cpus, gpus, stop) -> int:

@@ -51,7 +51,7 @@ class StagingDirectory:
       for path in self._temporary:
         shutil.rmtree(path, ignore_errors=True)
       if os.path.isdir(self.path) and os.listdir(self.path) == ['.lock']:
-        shutil.rmtree(self.path)
+        self._lock.remove()
     self._lock.close()
 
   def join(self, *names: str) -> str:
@@ -73,25 +73,41 @@ class StagingDirectory:
       for file in names:
         files.sync(os.path.join(directory, file))
       files.sync(directory)
+    replaced = self.join('replaced')
+    shutil.rmtree(replaced, ignore_errors=True)  # of a killed process
     if self._replace and os.path.isdir(self.destination):
-      replaced = self.join('replaced')
-      shutil.rmtree(replaced, ignore_errors=True)  # of a killed process
       os.rename(self.destination, replaced)
-    check_new(self.destination)
-    os.rename(finished, self.destination)
+    try:
+      check_new(self.destination)
+      os.rename(finished, self.destination)
+    except (OSError, ValueError):
+      if os.path.isdir(replaced):
+        os.rename(replaced, self.destination)
+      raise
     files.sync(os.path.dirname(self.destination))
-    shutil.rmtree(self.path)
+    self.remove()
+
+  def remove(self) -> None:
+    """Removes the folder, its lock last: a folder without one counts as foreign."""
+    for entry in os.scandir(self.path):
+      if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry)
+      elif entry.name != '.lock':
+        os.remove(entry)
+    self._lock.remove()
 
 
 def check_name(destination: str) -> None:
-  """Checks that a destination has a name, and is local.
+  """Checks that a destination has a name, is local, and can be replaced.
 
   Raises:
-    ValueError: If the destination is an empty name, or remote.
+    ValueError: If the destination is an empty name, remote, or a mount point.
   """
   if not destination:
     raise ValueError('The destination is an empty name; give a directory.')
   files.check_local(destination)
+  if os.path.ismount(destination):
+    raise ValueError(f'{destination} is a mount point; give a folder in it.')
 
 
 def check_new(destination: str) -> None:

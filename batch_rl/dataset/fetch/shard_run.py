@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -108,12 +107,12 @@ class ShardRun(fetched_run.FetchedRun):
     """See the base class."""
     lock = locks.acquire(self.partial(_LOCK), self._data_dir)
     stack.enter_context(lock)
-    stack.callback(self._remove_empty)
+    stack.callback(self._remove_empty, lock)
     self._read_manifest()
 
-  def _remove_empty(self) -> None:
+  def _remove_empty(self, lock: locks.Lock) -> None:
     if set(os.listdir(self.partial(''))) <= {_LOCK}:
-      shutil.rmtree(self.partial(''))
+      lock.remove()
 
   def accept(
     self,
@@ -133,11 +132,11 @@ class ShardRun(fetched_run.FetchedRun):
       except ValueError as error:
         raise ValueError(f'{error} Move it away and fetch again.') from None
     else:
-      # Before the move: later fetches skip a file in place.
-      partial.remove_note()
       path = self.partial(file.name)
       record = self._check_file(file.name, path, hashes)
       files.sync(path)
+      # Before the move: later fetches skip a file in place.
+      partial.remove_note()
       os.replace(path, final)
       files.sync(self._data_dir)
     self._records[file.name] = record

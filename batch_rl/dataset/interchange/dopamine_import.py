@@ -81,5 +81,5 @@ def import_store(
       for link, path in [*originals.items(), (logs, shards.input_dir)]:
         message = message.replace(link, path)
       raise ValueError(message) from None
-    shutil.rmtree(work.path)
+    work.remove()
   return [p.replace(logs, shards.input_dir) for p in made.problems]

@@ -143,6 +143,7 @@ class ReplayLog:
     # First error of writing; nothing is written after it.
     self._error: Exception | None = None
     self._writer: Any = None  # A ShardWriter once rows arrive.
+    self._restored: Any = None  # A checkpoint, until rows follow it.
     self._thread = concurrent.futures.ThreadPoolExecutor(
       1, thread_name_prefix='replay_log'
     )
@@ -272,9 +273,7 @@ class ReplayLog:
     with self._lasting_errors():
       if self._writer is not None:
         self._writer.close()
-      self._remove_shards_from(state['suffix'] + 1)
-      self._open_writer(state['suffix'], None, state)
-      self._block = []
+      self._writer, self._restored, self._block = None, state, []
       self.rows = state['rows']
       self.at_episode_start = state['at_episode_start']
       self._episode = list(state['episode'])
@@ -282,7 +281,9 @@ class ReplayLog:
       self.truncated_rows = list(state.get('truncated_rows', []))
       self._shards = list(state['shards'])
       self._safe_rows = self._last_checkpoint_rows = self.rows
-      self._write_manifest(self.rows)
+      # A closed log can be read by others until a row arrives.
+      if not self._is_closed_with(self.rows):
+        self._begin()
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
     """Yields the last rows of the log, in chunks of no particular order.
@@ -296,14 +297,20 @@ class ReplayLog:
       `(column, first_row, rows)`, rows of shape (n, ...).
     """
     first = max(0, self.rows - count)
-    capacity, writer = self.shard_capacity, self._writer
-    for suffix in range(max(0, first // capacity), writer.suffix + 1):
+    capacity, folder = self.shard_capacity, self.directory
+    if writer := self._writer:
+      folder = os.path.join(folder, shard_files.PARTIAL)
+      newest, rows, carry = writer.suffix, writer.rows, writer.carry
+    else:
+      newest, rows = self._restored['suffix'], self._restored['cut']['rows']
+      carry = shard_writer.carry_of(self._restored, self._dtypes)
+    for suffix in range(max(0, first // capacity), newest + 1):
       start = suffix * capacity
       for name in shard_files.COLUMNS:
-        if suffix == writer.suffix:
-          path, stop = writer.partial_path(name), writer.rows
-          if writer.carry is not None:
-            yield name, start - 1, writer.carry[name][None]
+        if suffix == newest:
+          path, stop = shard_files.path(folder, name, suffix), rows
+          if carry is not None:
+            yield name, start - 1, carry[name][None]
         else:
           path = shard_files.path(self.directory, name, suffix)
           stop = capacity
@@ -343,9 +350,20 @@ class ReplayLog:
         f'The log in {self.directory} is closed; log to another directory.'
       )
 
+  def _is_closed_with(self, rows: int) -> bool:
+    """Returns whether the directory has a closed log with a number of rows."""
+    is_closed = shard_files.PARTIAL not in files.names_in(self.directory)
+    return is_closed and manifests.read(self.directory).get('rows') == rows
+
   def _begin(self) -> None:
-    """Starts an empty log, discarding rows that no checkpoint covers."""
+    """Starts the log, discarding rows that no checkpoint covers."""
     self._check_open()
+    if state := self._restored:
+      self._remove_shards_from(state['suffix'] + 1)
+      self._open_writer(state['suffix'], None, state)
+      self._write_manifest(self.rows)
+      self._restored = None
+      return
     check_log_directory(self.directory, self.metadata.get('run_id'))
     manifest = manifests.read(self.directory)
     is_closed = shard_files.PARTIAL not in files.names_in(self.directory)
@@ -401,17 +419,16 @@ class ReplayLog:
       raise
 
   def _write(self, rows: list[shard_writer.Row]) -> None:
-    """Writes a block, on the thread."""
+    """Writes a block, on the thread, and empties it: Ctrl-C may submit it again."""
     with self._lasting_errors():
       while rows:
         if not self._writer.room:
           self._finish_shard()
           # The next shard holds this row at the last position of its ring.
-          self._open_writer(self._writer.suffix + 1, rows[0])
-          rows = rows[1:]
-        room = self._writer.room
-        self._writer.append(rows[:room])
-        rows = rows[room:]
+          self._open_writer(self._writer.suffix + 1, rows.pop(0))
+        written = rows[: self._writer.room]
+        self._writer.append(written)
+        del rows[: len(written)]
 
   def _finish_shard(self) -> None:
     """Finishes the current shard, which is full or the final one."""

@@ -83,13 +83,7 @@ class ShardWriter:
 
   def _return_to(self, checkpoint: Mapping) -> None:
     self.suffix, self.rows = checkpoint['suffix'], checkpoint['cut']['rows']
-    if checkpoint['carry']:
-      self.carry = {
-        name: np.frombuffer(
-          zlib.decompress(base64.b64decode(checkpoint['carry'][name])), dtype
-        ).reshape(shape)
-        for name, (dtype, shape) in self._dtypes.items()
-      }
+    self.carry = carry_of(checkpoint, self._dtypes)
     # In reverse order of `finish`, so that the shard first becomes incomplete.
     for name in reversed(shard_files.FILES):
       final = shard_files.path(self._directory, name, self.suffix)
@@ -120,6 +114,7 @@ class ShardWriter:
       A JSON-serialisable position, to return to.
     """
     sizes = {name: stream.sync() for name, stream in self._streams.items()}
+    files.sync(os.path.join(self._directory, shard_files.PARTIAL))
     carry = {
       name: base64.b64encode(zlib.compress(row.tobytes())).decode()
       for name, row in (self.carry or {}).items()
@@ -161,6 +156,20 @@ class ShardWriter:
     """Closes the files without finishing the shard."""
     for stream in self._streams.values():
       stream.close()
+
+
+def carry_of(
+  checkpoint: Mapping, dtypes: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+) -> dict[str, np.ndarray] | None:
+  """Returns `carry` of a checkpointed `ShardWriter`."""
+  if not (carry := checkpoint['carry']):
+    return None
+  return {
+    name: np.frombuffer(
+      zlib.decompress(base64.b64decode(carry[name])), dtype
+    ).reshape(shape)
+    for name, (dtype, shape) in dtypes.items()
+  }
 
 
 def check_sizes(directory: str, checkpoint: Mapping) -> None:

@@ -53,10 +53,10 @@ def make_runner(directory, make_walk=random_walk.RandomWalk, **settings):
   )
 
 
-def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path):
+def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path, synced):
   gin.bind_parameter('run_seed.seed', 1)
   make_runner(tmp_path, num_iterations=2, log_every_n=5).run_experiment()
-  assert {*os.listdir(tmp_path / 'run/logs')} == {'log_0', 'log_1'}
+  assert {*os.listdir(tmp_path / 'run/logs')} == {'log_0', 'log_1'} <= {*synced}
   for folder in 'run/checkpoints', 'replay_logs':  # It starts again.
     shutil.rmtree(tmp_path / folder)
   make_runner(tmp_path, num_iterations=1).run_experiment()

@@ -61,7 +61,10 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     ({'updates': -1}, 'updates=-1 is not an integer'),
     ({'updates': 1e3}, 'updates=1000.0 is not an integer'),
     ({'seed': 1.5}, 'seed=1.5 is not an integer'),
-    ({'agent': 'own/dqn.gin'}, "'own/dqn.gin' is neither .* a file as gin_files"),
+    (
+      {'agent': 'own/dqn.gin'},
+      "'own/dqn.gin' is neither .* a file as gin_files",
+    ),
     ({'agent': None}, 'agent=None is neither a name nor a class'),
     ({'gin_bindings': {'DQNAgent.gama': ['@x()']}}, 'does not know x'),
     ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),

@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import os
 from unittest import mock
 
 import pytest
@@ -12,8 +13,38 @@ def test_lock_is_held_until_closed(tmp_path):
   with locks.try_lock(path):
     assert locks.try_lock(path) is None
     assert locks.lock_holder(path).startswith('process ')
+    assert locks.is_locked(path)
+  assert not locks.is_locked(path) and not locks.is_locked(path + '2')
+  with locks.try_lock(path) as held:
+    os.dup(held._file.fileno())  # as a forked process has it
   with locks.try_lock(path) as held:
     assert held is not None
+
+
+@pytest.mark.parametrize('is_empty', [True, False])
+def test_a_removed_lock_takes_its_empty_folder_along(tmp_path, is_empty):
+  path = tmp_path / 'folder/.lock'
+  held = locks.acquire(str(path), 'x')
+  if not is_empty:
+    (tmp_path / 'folder/file').touch()
+  held.remove()
+  assert os.listdir(tmp_path) == ([] if is_empty else ['folder'])
+  assert not path.exists()
+
+
+def test_a_lock_that_its_holder_has_removed_is_made_again(
+  tmp_path, monkeypatch
+):
+  path, flock = str(tmp_path / '.lock'), fcntl.flock
+
+  def remove_first(file, how):
+    monkeypatch.undo()
+    os.remove(path)
+    flock(file, how)
+
+  monkeypatch.setattr(fcntl, 'flock', remove_first)
+  with locks.try_lock(path):
+    assert locks.is_locked(path)
 
 
 def test_missing_lock_support_is_an_error(tmp_path, monkeypatch):

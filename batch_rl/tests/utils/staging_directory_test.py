@@ -54,6 +54,27 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
   assert (target / 'file').read_text() == 'new'
 
 
+def test_output_that_cannot_be_moved_leaves_what_was_there(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'out').mkdir()
+  (tmp_path / 'out/old').touch()
+  rename = os.rename
+
+  def fail(source, target):
+    if source.endswith('made'):
+      raise OSError(28, 'full')
+    rename(source, target)
+
+  monkeypatch.setattr(os, 'rename', fail)
+  with pytest.raises(OSError, match='full'):
+    with StagingDirectory(str(tmp_path / 'out'), True) as stage:
+      make(stage)
+      stage.publish('made')
+  assert os.listdir(tmp_path) == ['out']
+  assert os.listdir(tmp_path / 'out') == ['old']
+
+
 def test_a_failed_replacement_loses_nothing(tmp_path, monkeypatch):
   (tmp_path / 'out').mkdir()
   (tmp_path / 'out/old').touch()
@@ -75,6 +96,7 @@ def test_destinations_that_are_refused(tmp_path):
   for destination, message in (
     ('', 'empty name'),
     ('gs://bucket/out', 'remote'),
+    ('/proc', 'mount point'),
     (str(tmp_path / 'file'), 'exists already'),
     (str(tmp_path / 'full'), 'exists already'),
     (str(tmp_path / 'link'), 'exists already'),

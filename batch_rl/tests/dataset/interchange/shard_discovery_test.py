@@ -132,4 +132,4 @@ def test_two_manifests_are_not_mixed(original, tmp_path, run):
   for number in (0, 2):
     manifests.write(f'{source}/Pong/1/shard-{number}', {'manifest_version': 1})
   err = run.error('import', source, tmp_path / 'store')
-  assert 'shard-2 have a manifest' in err
+  assert 'shard-2 each have a manifest' in err

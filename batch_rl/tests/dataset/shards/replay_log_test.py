@@ -93,13 +93,14 @@ def test_manifest_has_returns_and_metadata(tmp_path):
   assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
 
 
-def test_a_closed_log_is_not_started_again(tmp_path):
+def test_a_closed_log_is_not_started_again(tmp_path, synced):
   """Only a killed log is: no checkpoint covers its rows."""
   # Of a process killed at its first write.
   (tmp_path / 'manifest.json.0123456789abcdef.tmp').write_text('{')
   log = shards.make_log(tmp_path, 40, run_id='a')
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   log.checkpoint()
+  assert 'partial' in synced
   again = shards.make_log(tmp_path, 40, run_id='a')
   for frame in range(1, 60):
     shards.add_row(again, shards.Row(frame, 0, 0.0, 0))
@@ -111,6 +112,45 @@ def test_a_closed_log_is_not_started_again(tmp_path):
     shards.add_row(third, shards.Row(1, 0, 0.0, 1))
   third.close()
   assert shards.read_run(tmp_path) == logged
+
+
+def test_a_closed_log_can_be_read_until_a_row_follows_its_checkpoint(tmp_path):
+  """As a finished run leaves it, if the same command runs again."""
+  episodes = shards.make_episodes([30, 30, 30])
+  with shards.make_log(tmp_path, 40, run_id='a') as log:
+    shards.add_rows(log, [row for episode in episodes[:2] for row in episode])
+    state = log.checkpoint()
+    rows_back = list(log.read_back(50))
+  before = contents(tmp_path)
+  with shards.make_log(tmp_path, 40, run_id='a') as again:
+    again.restore(state)
+    for now, then in zip(again.read_back(50), rows_back, strict=True):
+      assert now[:2] == then[:2] and (now[2] == then[2]).all()
+    assert contents(tmp_path) == before
+  with shards.make_log(tmp_path, 40, run_id='a') as third:
+    third.restore(state)
+    shards.add_rows(third, episodes[2])
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
+
+
+def test_ctrl_c_while_a_block_is_handed_over_writes_it_once(
+  tmp_path, monkeypatch
+):
+  monkeypatch.setattr(replay_log, '_BLOCK_ROWS', 8)
+  episodes = shards.make_episodes([30])
+  with shards.make_log(tmp_path, 40) as log:
+    submit = log._thread.submit
+
+    def interrupted(*task):
+      submit(*task).result()
+      log._thread.submit = submit
+      raise KeyboardInterrupt
+
+    log._thread.submit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+      shards.add_rows(log, episodes[0][:5])
+    shards.add_rows(log, episodes[0][5:])
+  assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
 
 
 def test_another_directory_is_refused(tmp_path):
