@@ -16,7 +16,9 @@ class AtariInitTest(parameterized.TestCase):
   def test_game_plays(self, game):
     try:
       roms.find_rom(game)
-    except ValueError as error:  # ale-py has another ROM of the last two.
+    except ValueError as error:
+      if game in ('Asterix', 'Pong'):  # ale-py has another ROM of the others.
+        raise
       self.skipTest(str(error))
     self.addCleanup(gin.clear_config)
     gin.parse_config(f'atari_lib.create_atari_environment.game_name = "{game}"')

@@ -75,17 +75,29 @@ def test_data_only_requires_what_the_data_import():
     for top in {f.parts[0].removesuffix('.py') for f in found.files or ()}:
       providers.setdefault(top, []).append(found.metadata['Name'])
   providers['google'] = ['protobuf']
-  for path in (ROOT / 'batch_rl').glob('[du]*/**/*.py'):  # dataset, utils
+  paths = [*(ROOT / 'batch_rl').glob('[du]*/**/*.py')]  # dataset, utils
+  for path in paths:  # and what they import
     for node in ast.walk(ast.parse(path.read_text())):
       names = []
       if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
       elif isinstance(node, ast.ImportFrom) and not node.level:
-        names = [node.module]
+        names = [f'{node.module}.{alias.name}' for alias in node.names]
       for name in names:
-        top, *own = name.split('.')[:2]
+        top, *own = name.split('.')
         if top == 'batch_rl':
-          assert {*own} <= {'dataset', 'utils', 'atari', 'minatar'}, path
-        elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
+          own = [] if own == ['__version__'] else own
+          allowed = {'dataset', 'utils', 'atari', 'minatar', 'dopamine_compat'}
+          assert {*own[:1]} <= allowed, path
+          imported = ROOT / name.replace('.', '/')
+          found = [
+            imported.with_suffix('.py'),
+            imported.parent.with_suffix('.py'),
+          ]
+          paths += [p for p in found if p.exists() and p not in paths]
+        elif top not in {
+          *OPTIONAL,
+          *sys.stdlib_module_names,
+        }:
           found = {d.replace('_', '-') for d in providers.get(top, ())}
           assert found & declared, f'DATA in setup.py lacks {name} of {path}'

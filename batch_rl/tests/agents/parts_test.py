@@ -435,6 +435,7 @@ class Needing(backups.Max):
 
 
 TINY = {'network': programs.TinyNetwork}
+ENSEMBLE, TWO = 'multi_head_dqn', {'num_convex_combinations': 2}
 NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 
 
@@ -453,6 +454,17 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'class_': Late}, r'Late.terms is set too late'),
     ('dqn', {'backup': Needing()}, "column 'return_to_come'"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
+    (ENSEMBLE, {'transform_strategy': 'MEAN'}, "'MEAN'; choose AVERAGE, IDENT"),
+    (
+      ENSEMBLE,
+      {**TWO, 'transform_strategy': 'AVERAGE'},
+      '2 mixtures .* AVERAGE',
+    ),
+    (
+      ENSEMBLE,
+      {**TWO, 'transform_strategy': 'IDENTITY'},
+      '2 mixtures .* IDENTITY',
+    ),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
     ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),
     ('dqn', {'class_': OnBoth}, 'one of on_features and on_torso'),

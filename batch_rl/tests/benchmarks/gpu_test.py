@@ -50,7 +50,7 @@ def test_the_plan_has_the_shipped_agents_and_known_parameters():
   assert {wanted.agent for wanted in plan} == {*shipped_agents.OFFLINE}
   for wanted in plan:
     for name, value in wanted.bindings.items():
+      gin.bind_parameter(name, value)
       parameter = name.rpartition('.')[2]
       if parameter in settings.SETTINGS:  # otherwise the row says so
-        gin.bind_parameter(name, value)
         assert settings.SETTINGS[parameter].accepts(value)

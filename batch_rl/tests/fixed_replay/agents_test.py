@@ -48,7 +48,7 @@ def test_an_agent_trains_by_its_periods(agent, name):
     assert not np.array_equal(first[variable], after[variable]), variable
   # gin has bound this for the class alone.
   assert agent.gamma == cartpole.GAMMA
-  with pytest.raises(ValueError, match='gama'):
+  with pytest.raises(ValueError, match="named 'gama'"):
     gin.parse_config(f'{cartpole.OFFLINE_CLASSES[name].__name__}.gama = 0.5')
 
 

@@ -6,14 +6,21 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.multi_head import multi_network_dqn_agent
+from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import seeding
 
 OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
 STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
 
+class Agent(
+  correctness.FixedBatch, multi_network_dqn_agent.MultiNetworkDQNAgent
+):
+  batch = correctness.make_batch(5, 5)
+
+
 @pytest.fixture(scope='module')
-def built(make_agent):
+def built():
   """Two agents of five actions, with settings of gin, whose settings tests change."""
   gin.parse_config("""
       MultiNetworkDQNAgent.network = @MultiNetworkQNetwork
@@ -21,11 +28,12 @@ def built(make_agent):
       MultiNetworkDQNAgent.num_networks = 3
       MultiNetworkDQNAgent.num_convex_combinations = 2
   """)
-  class_, agents = multi_network_dqn_agent.MultiNetworkDQNAgent, []
+  settings = {**cartpole.OBSERVATION, 'epsilon_eval': 0.0, 'seed': 5}
+  agents = []
   for _ in range(2):
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), cartpole.small_layers():
       tf.compat.v1.set_random_seed(7)
-      agent = make_agent(class_, 5, epsilon_fn=lambda *args: 0.0, seed=5)
+      agent = Agent(None, 5, epsilon_fn=lambda *args: 0.0, **settings)
       agents.append(agent)
   assert agent.num_convex_combinations == 2
   drawn = np.random.default_rng(seeding.derive(5, 'acting mixture'))

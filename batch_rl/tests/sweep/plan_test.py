@@ -190,7 +190,7 @@ PONG = 'games: Pong\nagents: dqn\n'
   ('text', 'message'),
   [
     ('games: Pong', 'agents'),
-    (f'{PONG}gamse: 3', 'games'),
+    (f'{PONG}gamse: 3', 'did you mean games'),
     ('games: Pogn\nagents: dqn', "'Pogn'"),
     ('games: Pong\nagents: dnq', 'dqn'),
     ('games: Pong\nagents: {a: {gin_file: x}}', 'gin_files'),

@@ -52,7 +52,7 @@ def is_refused(tree, run, monkeypatch):
 
   def refused(command, value, path=''):
     if 'minari' in command:
-      pytest.importorskip('minari', reason='Minari needs Python 3.11')
+      pytest.importorskip('minari', reason='Minari is not installed')
     before = snapshot()
     arguments = [path if part == '{}' else part for part in command.split()]
     code, _, err = run(*arguments)

@@ -88,7 +88,7 @@ def test_doubts_are_counted_and_kept(tmp_path, run, place, changed, doubts):
       values |= changed if place == (number, i) else {}
       records.append(unplugged_files.serialize(values))
     unplugged_files.write_records(tmp_path / 'Pong' / name, records)
-  for _ in range(2):  # The second import reads no file.
+  for _ in range(2):  # The second import finds the store.
     document = run.document('import', tmp_path / 'Pong', tmp_path / 'store')
     found = '; '.join(document['doubts'])
     assert re.fullmatch(doubts.format(names[place[0]]), found), found

@@ -36,7 +36,10 @@ def test_a_root_lists_its_runs(root, run):
 @pytest.mark.parametrize(
   'command', ['verify {}', 'convert {} x', 'export {} x-v0 --format=minari']
 )
-def test_a_command_for_one_run_lists_those_of_a_game(root, run, command):
+def test_a_command_for_one_run_lists_those_of_a_game(
+  root, run, command, monkeypatch
+):
+  monkeypatch.chdir(root)
   listed = run.output('inspect', root)
   code, out, err = run(*command.format(root / 'Pong').split())
   assert code == 2 and out == listed and is_one_line(err)

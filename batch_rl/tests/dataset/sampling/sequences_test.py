@@ -258,7 +258,7 @@ def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
   ],
 )
 def test_wrong_arguments(opened, name, value):
-  with pytest.raises(ValueError, match=str(value)):
+  with pytest.raises(ValueError, match=f'{name}[= ].?{value}'):
     make(opened, **{name: value})
 
 

@@ -49,4 +49,4 @@ _RANDOM = np.random.default_rng(0)
 def test_frames_of_any_dtype_and_shape(frames, helps):
   dictionary = compression_dictionary.train([frames[:100], frames[100:]])
   assert len(dictionary) <= 62 << 10
-  assert helps or not dictionary
+  assert helps == bool(dictionary)

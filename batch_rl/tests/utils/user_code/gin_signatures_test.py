@@ -96,7 +96,7 @@ def test_all_parameters_and_no_others_are_bound_and_passed_on():
     Offline.gamma = 0.1
   """)
   for parameter in ('extar', 'gama', 'directroy'):
-    with pytest.raises(ValueError, match=parameter):
+    with pytest.raises(ValueError, match=f"named '{parameter}'"):
       gin.parse_config(f'WithMixin.{parameter} = 1')
   agent = WithMixin(6, 'data')
   assert (agent.weight, agent.extra, agent.directory) == (3, 4, 'data')
