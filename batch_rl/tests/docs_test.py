@@ -3,14 +3,18 @@ import importlib
 import pathlib
 import re
 import shlex
+import types
 
+import gin
 import pytest
 
-from batch_rl.runs import gin_files
+from batch_rl.__main__ import COMMANDS
+from batch_rl.runs import command_line, gin_files
 from batch_rl.sweep import plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob('docs/**/*.md'))
+TEXTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *PAGES]
 BLOCK = re.compile(
   r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
 )
@@ -46,11 +50,33 @@ def check_program(module, arguments, monkeypatch):
     text += (ROOT / 'batch_rl/runs/command_line.py').read_text()
   used = {a[2:].split('=')[0] for a in arguments if a.startswith('--')}
   assert used <= {*FLAG.findall(text)}, (module, used)
+  if source.name == 'train.py' and 'my_' not in str(arguments):
+    check_gin(module.removesuffix('.train'), arguments)
+
+
+def check_gin(package, arguments):
+  """Checks that a training program accepts the settings of its flags."""
+  given = {'config': None, 'agent_name': None, 'module_dirs': ()}
+  given |= {'gin_files': [], 'gin_bindings': []}
+  for name, _, value in (a[2:].partition('=') for a in arguments):
+    if name in ('gin_files', 'gin_bindings'):
+      given[name].append(value)
+    elif name in given:
+      given[name] = value
+  gin.clear_config()
+  importlib.import_module(f'{package}.run_experiment')
+  registry = importlib.import_module(f'{package}.agents').REGISTRY
+  given = types.SimpleNamespace(**given)
+  sources = command_line.read_gin(registry, given)
+  create = f'create_{"offline" if "fixed" in package else "online"}_agent'
+  command_line.configure(sources, create, registry, given)
 
 
 def check_command(line, is_marked, monkeypatch):
   """Checks a command of a shell; only marked blocks have others than Python's."""
   words = shlex.split(line, comments=True)
+  if words[:1] == ['batch-rl']:
+    words[:2] = ['python', '-m', COMMANDS[words[1]]]
   if words[:2] in (['python', '-m'], ['python', '-um']):
     words = words[: words.index('>')] if '>' in words else words
     check_program(words[2], words[3:], monkeypatch)
@@ -75,15 +101,17 @@ def check_block(marker, language, code, folder, monkeypatch):
     assert language == 'text' or marker, f'{language}: lacks a marker'
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize('page', TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_blocks_and_links_of_a_page_are_right(page, tmp_path, monkeypatch):
+  monkeypatch.chdir(ROOT)
   text = SNIPPET.sub(lambda m: (ROOT / m[1]).read_text(), page.read_text())
   blocks = BLOCK.findall(text)
   assert 2 * len(blocks) == len(re.findall('^```', text, re.M))
   for marker, language, code in blocks:
+    marker = marker or page not in PAGES
     check_block(marker, language, code, tmp_path, monkeypatch)
   prose = BLOCK.sub('', text)
   for link in re.findall(r'\]\((?!https?:)([^)#]+)', prose):
     assert (page.parent / link).exists(), link
-  for path in re.findall(r'`((?:batch_rl|benchmarks|examples)/[^`]*)`', prose):
-    assert (ROOT / path).exists(), path
+  for path in re.findall(r'`((?:batch_rl|benchmarks|examples)/[^`<]*)`', prose):
+    assert [*ROOT.glob(path)], path
