@@ -305,7 +305,10 @@ def main() -> None:
     '--seconds', type=float, default=20, help='of tests for each mutant'
   )
   parser.add_argument(
-    '--minutes', type=float, default=math.inf, help='after which no mutant is started'
+    '--minutes',
+    type=float,
+    default=math.inf,
+    help='after which no mutant is started',
   )
   parser.add_argument(
     '--work_dir',

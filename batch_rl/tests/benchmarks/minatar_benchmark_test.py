@@ -159,6 +159,10 @@ def test_what_predicts_returns():
   assert list(over.failed) == [5, 5]
   assert [c[0] for c in over.correlation] == pytest.approx([-1, -1])
   assert [c[0] for c in over.chance] == [1, 1]
+  runs.loc[runs.agent == 'dqn', ['agent', 'overestimation']] = 'cql', 0.0
+  over = predictions.of_overestimation(runs)
+  assert min(c[0] for c in over.correlation) > -1
+  assert [c[0] for c in over.correlation_of_returns] == pytest.approx([-1, -1])
   assert np.isnan(predictions.mean([np.nan])).all()
   assert predictions.mean([1, np.nan, 3])[0] == 2
 

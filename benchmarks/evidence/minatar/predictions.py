@@ -13,6 +13,8 @@ Interval: TypeAlias = tuple[float, float, float]  # value, low, high
 BC = 'bc'  # The folder of the agent below which a run has failed.
 RANDOM = 'random'  # The choice of any setting.
 ALL = 'all'
+# CQL's loss raises the values of logged actions, and Munchausen learns soft values.
+NOT_RETURNS = ('cql', 'munchausen_dqn')
 _STAGES = ('search', 'whole', 'parts')
 _SAMPLES = 1000  # of the bootstrap
 
@@ -99,25 +101,35 @@ def of_overestimation(runs: pd.DataFrame) -> pd.DataFrame:
 
   Returns:
     `stage`, `part`, `game`, number of `runs` and of those that `failed`, the rank
-    `correlation` of over-estimation and score, and the `chance` that a failed run
-    over-estimates more than another; both `Interval`.
+    `correlation` of over-estimation and score, that without `NOT_RETURNS`, and the
+    `chance` that a failed run over-estimates more than another; each an `Interval`.
   """
   rows = []
   for key, group in scored(runs).groupby(['stage', 'part', 'game']):
     if len(group) < 3:
       continue
-    agents = [*group.reset_index().groupby('agent').indices.values()]
-    pairs = group[['overestimation', scores.LAST]].to_numpy(float)
-    outcomes = group[['overestimation', 'failed']].to_numpy(float)
-    correlation = _interval(_correlation, pairs, agents, within=False)
-    chance = _interval(_chance, outcomes, agents, within=False)
-    failed = int(group.failed.sum())
-    rows.append((*key, len(group), failed, correlation, chance))
+    returns = group[~group.agent.isin(NOT_RETURNS)]
+    estimates = (
+      _over_agents(_correlation, group, scores.LAST),
+      _over_agents(_correlation, returns, scores.LAST),
+      _over_agents(_chance, group, 'failed'),
+    )
+    rows.append((*key, len(group), int(group.failed.sum()), *estimates))
   # Of all data first, then parts in their order.
   order = {part: i for i, part in enumerate([ALL, *protocol.PARTS])}
   rows.sort(key=lambda row: (_STAGES.index(row[0]), order.get(row[1], 99)))
-  columns = ['stage', 'part', 'game', 'runs', 'failed', 'correlation', 'chance']
+  columns = ['stage', 'part', 'game', 'runs', 'failed']
+  columns += ['correlation', 'correlation_of_returns', 'chance']
   return pd.DataFrame(rows, columns=columns)
+
+
+def _over_agents(
+  function: Callable[[np.ndarray], float], runs: pd.DataFrame, outcome: str
+) -> Interval:
+  """Returns a function of over-estimation and outcome, with its interval."""
+  agents = [*runs.reset_index().groupby('agent').indices.values()]
+  pairs = runs[['overestimation', outcome]].to_numpy(float)
+  return _interval(function, pairs, agents, within=False)
 
 
 def _correlation(pairs: np.ndarray) -> float:

@@ -331,20 +331,23 @@ def of_overestimation(runs: pd.DataFrame) -> str:
   rows = [
     [
       *(row.stage, protocol.PARTS.get(row.part, row.part), short(row.game)),
-      *(interval(row.correlation), str(row.runs), str(row.failed)),
+      *(interval(row.correlation), interval(row.correlation_of_returns)),
+      *(str(row.runs), str(row.failed)),
       '' if np.isnan(row.chance[0]) else interval(row.chance),
     ]
     for row in predictions.of_overestimation(runs).itertuples()
   ]
   header = [
     *('stage', 'data', 'game', 'rank correlation with the score'),
+    'without CQL and M-DQN',
     *('runs', 'failed', 'P(failed run over-estimates more)'),
   ]
   return (
     f'{measuring.markdown(header, rows)}\n'
     'A run has failed if its score is lower than the mean of behavioural cloning on the '
     'same data; in the search that is the mean over its configurations. Runs whose loss '
-    'was not finite are not counted. Intervals are over agents.\n'
+    'was not finite are not counted. Intervals are over agents. CQL raises the values of '
+    'logged actions by its loss, and M-DQN learns soft values.\n'
   )
 
 
