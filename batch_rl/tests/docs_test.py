@@ -9,11 +9,14 @@ import gin
 import pytest
 
 from batch_rl.__main__ import COMMANDS
+from batch_rl.dataset.sampling import subsets
+from batch_rl.dataset.store import store
 from batch_rl.runs import command_line, gin_files
 from batch_rl.sweep import plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob('docs/**/*.md'))
+PROTOCOLS = ROOT / 'batch_rl/fixed_replay/configs/protocols'
 TEXTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *PAGES]
 BLOCK = re.compile(
   r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
@@ -56,17 +59,18 @@ def check_program(module, arguments, monkeypatch):
 
 def check_gin(package, arguments):
   """Checks that a training program accepts the settings of its flags."""
-  given = {'config': None, 'agent_name': None, 'module_dirs': ()}
-  given |= {'gin_files': [], 'gin_bindings': []}
+  found = {
+    name: [] for name in ('gin_files', 'gin_bindings', 'config', 'agent_name')
+  }
   for name, _, value in (a[2:].partition('=') for a in arguments):
-    if name in ('gin_files', 'gin_bindings'):
-      given[name].append(value)
-    elif name in given:
-      given[name] = value
+    found.get(name, []).append(value)
+  given = types.SimpleNamespace(**found, module_dirs=())
+  given.config, given.agent_name = map(
+    ''.join, (given.config, given.agent_name)
+  )
   gin.clear_config()
   importlib.import_module(f'{package}.run_experiment')
   registry = importlib.import_module(f'{package}.agents').REGISTRY
-  given = types.SimpleNamespace(**given)
   sources = command_line.read_gin(registry, given)
   create = f'create_{"offline" if "fixed" in package else "online"}_agent'
   command_line.configure(sources, create, registry, given)
@@ -115,3 +119,16 @@ def test_blocks_and_links_of_a_page_are_right(page, tmp_path, monkeypatch):
     assert (page.parent / link).exists(), link
   for path in re.findall(r'`((?:batch_rl|benchmarks|examples)/[^`<]*)`', prose):
     assert [*ROOT.glob(path)], path
+
+
+def test_the_table_of_protocols_has_their_subsets_and_hashes():
+  text = (ROOT / 'docs/data/tools.md').read_text()
+  data = store.Store(
+    str(ROOT / 'data/MinAtar-Breakout/1/replay_logs'), pack=False
+  )
+  for name, subset, digits in re.findall(
+    r'`(\w+)` \| `(.+?)` .* `(\w{16})`', text
+  ):
+    assert f"subset = '{subset}'" in (PROTOCOLS / f'{name}.gin').read_text()
+    chosen = subsets.select(subsets.trajectories(data), subset)
+    assert subsets.hash_of(data, chosen) == digits

@@ -8,7 +8,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from batch_rl import dataset
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset.shards import replay_log
-from batch_rl.tests import shards
+from batch_rl.tests import equations, shards
 
 EXTRA = circular_replay_buffer.ReplayElement('colour', (), np.int32)
 SHAPE, STACK, HORIZON, GAMMA = (3, 2), 2, 3, 0.9
@@ -81,18 +81,13 @@ def test_logged_transitions_follow_the_memorys_own(tmp_path, offline_dir):
 
 
 def check_transition(transition, log, row):
-  steps = np.flatnonzero(log['terminal'][row : row + HORIZON])
-  ends = len(steps) > 0
-  count = steps[0] + 1 if ends else HORIZON
-  rewards = log['reward'][row : row + count]
+  rewards, terminals = log['reward'], log['terminal']
+  total, ends = equations.n_step(rewards, terminals, row, HORIZON, GAMMA)
   assert transition['terminal'] == ends
   assert transition['action'] == log['action'][row]
-  assert transition['reward'] == pytest.approx(
-    sum(GAMMA**i * reward for i, reward in enumerate(rewards))
-  )
-  for name, last in ('state', row), ('next_state', row + count):
-    if name == 'next_state' and ends:
-      continue  # It has no meaning.
+  assert transition['reward'] == pytest.approx(total)
+  # The next state of a terminal transition has no meaning.
+  for name, last in [('state', row), ('next_state', row + HORIZON)][: 2 - ends]:
     frames = log['observation'][last + 1 - STACK : last + 1]
     np.testing.assert_array_equal(
       transition[name], np.moveaxis(frames, 0, -1), err_msg=name

@@ -36,9 +36,7 @@ def test_a_root_lists_its_runs(root, run):
 @pytest.mark.parametrize(
   'command', ['verify {}', 'convert {} x', 'export {} x-v0 --format=minari']
 )
-def test_a_command_for_one_run_lists_those_of_a_game(
-  root, run, command, monkeypatch
-):
+def test_a_command_for_one_run_lists_all(root, run, command, monkeypatch):
   monkeypatch.chdir(root)
   listed = run.output('inspect', root)
   code, out, err = run(*command.format(root / 'Pong').split())

@@ -119,12 +119,11 @@ def test_a_closed_log_can_be_read_until_a_row_follows_its_checkpoint(tmp_path):
   episodes = shards.make_episodes([30, 30, 30])
   with shards.make_log(tmp_path, 40, run_id='a') as log:
     shards.add_rows(log, [row for episode in episodes[:2] for row in episode])
-    state = log.checkpoint()
-    rows_back = list(log.read_back(50))
+    state, rows = log.checkpoint(), [*log.read_back(50)]
   before = contents(tmp_path)
   with shards.make_log(tmp_path, 40, run_id='a') as again:
     again.restore(state)
-    for now, then in zip(again.read_back(50), rows_back, strict=True):
+    for now, then in zip(again.read_back(50), rows, strict=True):
       assert now[:2] == then[:2] and (now[2] == then[2]).all()
     assert contents(tmp_path) == before
   with shards.make_log(tmp_path, 40, run_id='a') as third:
