@@ -59,12 +59,19 @@ class BatchStream:
     self._ahead = ahead
     self._epoch = 0
     self._next = 0
+    self._has_taken = (
+      False  # Whether the position was reached by taking batches.
+    )
     if hasattr(sampler, 'store'):
       sampler.store.wait()  # A forked worker has no thread that packs.
 
   def __iter__(self) -> Iterator[Any]:
     """Returns an iterator over the following batches, to the end of the epoch."""
-    return self._batches(*self._part(), *self._position())
+    epoch, number = self._position()
+    size = self.batches_per_epoch
+    if size and self._has_taken and number >= (epoch + 1) * size:
+      epoch += 1  # A loop that counts batches does not ask for the end.
+    return self._batches(*self._part(), epoch, number)
 
   def state_dict(self) -> dict[str, int]:
     """Returns the position, and the identity of the batches, JSON-serialisable."""
@@ -105,6 +112,7 @@ class BatchStream:
         f"{self.batches_per_epoch}: pass {{'next_batch': {number}}} alone."
       )
     self._move(int(epoch), int(number))
+    self._has_taken = False
 
   def _batches(
     self, index: int, count: int, epoch: int, number: int
@@ -127,6 +135,7 @@ class BatchStream:
         batch = prefetcher.take()
         number += count
         self._move(epoch, number)
+        self._has_taken = True
         batch = self._receive(batch)
         yield batch
         del batch  # Its memory is free for the next one.

@@ -48,7 +48,7 @@ STANDARD = (
 # What batches have besides own columns; the last ones are of `agents.Batch`.
 _NAMES = {
   *(*STANDARD, *dir(compiled_batches.Batch)),
-  *('columns', 'seed', 'seed_for', 'step'),
+  *('columns', 'places', 'seed', 'seed_for', 'step'),
 }
 
 

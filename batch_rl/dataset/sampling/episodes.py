@@ -172,7 +172,7 @@ class Reader:
         int(chosen.shard[i]),
         begins_at_reset,
         bool(self._ended[i]),
-        self._store.action[first:stop],
+        self._store.action[first:stop].copy(),
         self._store.reward[first:stop].astype(np.float32),
         self._frames(first, stop),
         # Rows before a gap are missing, but not from the recorded return.

@@ -196,7 +196,7 @@ def best_steps(data: Trajectories, fraction: float) -> Trajectories:
   """
   order = _ranked(data, -1)
   total = np.cumsum(data.lengths[order])
-  count = np.searchsorted(total, fraction * data.num_steps, side='right')
+  count = np.searchsorted(total, fraction * data.num_steps + 1e-6, side='right')
   return data.only(order[: max(1, count)])
 
 

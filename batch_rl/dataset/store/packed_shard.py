@@ -86,6 +86,12 @@ class PackedShard:
       ValueError: If columns, offsets and blocks do not match, or a type is wrong.
     """
     offsets, rows = self.offsets, self.columns.rows
+    capacity, count = self.columns.capacity, self.columns.add_count
+    is_whole = self.columns.truncated is not None
+    if capacity < 1 or is_whole and count != capacity:
+      raise ValueError(
+        f'its ring has {capacity} rows, its add_count is {count}'
+      )
     for name, kinds in (('action', 'iu'), ('reward', 'if'), ('terminal', 'b')):
       column = getattr(self.columns, name)
       if column.shape != (rows,) or column.dtype.kind not in kinds:

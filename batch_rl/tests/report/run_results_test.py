@@ -174,24 +174,21 @@ def test_dopamine_logs(tmp_path):
   assert not (tmp_path / 'stolen').exists()
 
 
+FIRST = 'evaluations/1.json'
+HUGE = f'{{"mean_return": 1{"0" * 400}}}'
+WITH_TEXT = '{"mean_return": 1, "episodes": [], "diagnostics": {"srank": "x"}}'
+
+
 @pytest.mark.parametrize(
   ('name', 'content', 'message'),
   [
-    ('evaluations/1.json', None, 'iteration 1'),
-    ('evaluations/1.json', '{"a', 'not JSON'),
-    ('evaluations/1.json', '{}', 'no episodes'),
-    (
-      'evaluations/1.json',
-      '{"mean_return": NaN, "episodes": []}',
-      '1 is not finite',
-    ),
-    ('evaluations/1.json', f'{{"mean_return": 1{"0" * 400}}}', 'mean_return'),
-    ('evaluations/1.json', '{"mean_return": 1, "episodes": 3}', 'episodes'),
-    (
-      'evaluations/1.json',
-      '{"mean_return": 1, "episodes": [], "diagnostics": {"srank": "x"}}',
-      'srank',
-    ),
+    (FIRST, None, 'iteration 1'),
+    (FIRST, '{"a', 'not JSON'),
+    (FIRST, '{}', 'no episodes'),
+    (FIRST, '{"mean_return": NaN, "episodes": []}', '1 is not finite'),
+    (FIRST, HUGE, 'mean_return'),
+    (FIRST, '{"mean_return": 1, "episodes": 3}', 'episodes'),
+    (FIRST, WITH_TEXT, 'srank'),
     ('run.json', '[' * 100_000, 'run.json'),
     ('run.json', b'\xff', 'run.json'),
     ('run.json', '{"seed": 1e999}', 'seed is inf'),

@@ -105,6 +105,8 @@ def test_mapped_shards_may_take_all_descriptors(directory):
     ({'frame_shape': 3}, ''),
     ({'add_count': 30}, 'action'),
     ({'truncated_rows': 7}, ''),
+    ({'truncated_rows': [], 'capacity': 51}, 'its ring has 51'),
+    ({'capacity': 0, 'add_count': 0}, ''),
     ({'zero_rows': None}, 'zero_rows'),
   ],
 )
