@@ -27,6 +27,7 @@ from batch_rl.utils import files, number_ranges
 def add(commands: Any) -> None:
   """Adds the command to a parser's subcommands."""
   command = console.add_command(commands, _fetch, 'fetch')
+  add = command.add_argument
   argument_types.add_path(
     command,
     'source',
@@ -35,14 +36,14 @@ def add(commands: Any) -> None:
     'read, e.g. s3:// (pip install s3fs); for RL Unplugged gs://rl_unplugged or '
     'https://storage.googleapis.com/rl_unplugged',
   )
-  command.add_argument(
+  add(
     '--layout',
     choices=['dopamine', 'unplugged'],
     default='dopamine',
     help='layout of the source: dopamine, shards as in the DQN Replay Dataset; '
     'unplugged, episodes of the same runs as in RL Unplugged. default: dopamine',
   )
-  command.add_argument(
+  add(
     '--game',
     nargs='+',
     required=True,
@@ -50,12 +51,8 @@ def add(commands: Any) -> None:
     type=argument_types.game,
     help='games, e.g. Pong Breakout',
   )
-  command.add_argument(
-    '--run', required=True, metavar='N', help='runs, e.g. 1-5 or 2,4'
-  )
-  command.add_argument(
-    '--shards', metavar='N', help='shards, e.g. 0-4,50; default: all'
-  )
+  add('--run', required=True, metavar='N', help='runs, e.g. 1-5 or 2,4')
+  add('--shards', metavar='N', help='shards, e.g. 0-4,50; default: all')
   unplugged = command.add_argument_group('options for --layout=unplugged')
   unplugged.add_argument(
     '--checkpoints', metavar='N', help='checkpoints, e.g. 0-4,49; default: all'
@@ -67,9 +64,7 @@ def add(commands: Any) -> None:
     'local root of the dataset; default: $DATA_DIR',
     default=os.environ.get('DATA_DIR') or None,
   )
-  command.add_argument(
-    '--dry_run', action='store_true', help='print the plan without fetching'
-  )
+  add('--dry_run', action='store_true', help='print the plan without fetching')
   for name, least, most, meaning, default in (
     ('--jobs', 1, 1000, 'shards or checkpoints fetched in parallel', 4),
     ('--retries', 0, 10**6, 'consecutive retries per file without progress', 8),

@@ -28,15 +28,9 @@ from batch_rl.utils import row_hashes
 
 # Rows hashed at a time.
 _CHUNK_ROWS = 1 << 20
-_TRANSITION = np.dtype(
-  [
-    ('frame', '<u8'),
-    ('action', '<i4'),
-    ('reward', '<f4'),
-    ('terminal', '<u8'),
-    ('next_frame', '<u8'),
-  ]
-)
+_FIELDS = ('frame', 'action', 'reward', 'terminal', 'next_frame')
+_KINDS = ('<u8', '<i4', '<f4', '<u8', '<u8')
+_TRANSITION = np.dtype([*zip(_FIELDS, _KINDS, strict=True)])
 
 
 @dataclasses.dataclass

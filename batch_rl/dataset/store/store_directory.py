@@ -324,12 +324,9 @@ class StoreDirectory:
     Raises:
       ValueError: If the directory has other content or cannot be listed.
     """
-    try:
-      names = os.listdir(self.path)
-    except FileNotFoundError:
+    if not os.path.lexists(self.path):
       return
-    except OSError as error:
-      raise ValueError(f'{self.path}: {error.strerror}.') from error
+    names = files.list_directory(self.path)
     # A process killed at its start may leave these files.
     own = {_FILE_NAME, _DICTIONARY, manifests.FILE_NAME, _LOCK, *own_names}
     if not self._description and {*map(files.final_name, names)} - own:
