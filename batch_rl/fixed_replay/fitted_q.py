@@ -144,7 +144,7 @@ class FittedQ:
     iteration = policy.identity['iteration']
     given = {'base_dir': policy.base_dir, 'iteration': iteration}
     rest = 1 - self._value('gamma')
-    if rest > 0 and bound.query('PolicyOfRun.returns') is None:
+    if rest > 0 and 'returns' not in gin.get_bindings('PolicyOfRun'):
       # An episode may end at once.
       rewards = 0.0, *self.logged.rewards
       given['returns'] = min(rewards) / rest, max(max(rewards), 1e-6) / rest

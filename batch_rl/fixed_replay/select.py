@@ -175,6 +175,13 @@ def score(
           f'{candidates[0].run} of {policies[0].state_shape}: rank them apart.'
         )
   logged = fitted.logged
+  recorded = [
+    (c.record.get('data') or {}).get('subset_hash') for c in candidates
+  ]
+  if logged.data_hash not in recorded:
+    logging.warning(
+      'The policies were trained on other data than %s.', replay_data_dir
+    )
   logging.info(
     'Scores at %d initial states and %d transitions of %s.',
     *(len(logged.initial_rows), len(logged.rows), replay_data_dir),

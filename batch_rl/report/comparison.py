@@ -173,10 +173,9 @@ def _identity(run: RunResults) -> tuple:
   return (
     run.agent,
     run.game,
-    run.data,
     run.seed,
     *sorted(run.config.items()),
-    run.provenance.get('subset_hash') or run.provenance.get('replay_dir'),
+    run.provenance.get('subset_hash') or (run.data, run.data_root),
     run.provenance.get('init_checkpoint_dir'),
     run.provenance.get('code'),
     *run.protocol.items(),
@@ -195,7 +194,8 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
       [_settings(run, by_length) for run in members],
       index=[run.directory for run in members],
     )
-    if data_that_differ(members):
+    several = data_that_differ(members)
+    if len({run.data_root for run in members if run.data in several}) > 1:
       settings['data'] = [run.data_root for run in members]
     differing = settings.loc[:, settings.nunique(dropna=False) > 1]
     for directory, values in differing.fillna('default').iterrows():

@@ -30,7 +30,7 @@ def notes_on(rows: Rows) -> list[str]:
     *_differences(rows),
     *_departures_from_reference([run for _, run in rows]),
     *_uncertain_runs([run for _, run in rows]),
-    *_versions_of_code(rows),
+    *_differences_within(rows),
     *_small_samples(rows),
     *[_TRAINING_RETURNS] * is_on_atari,
   ]
@@ -104,16 +104,22 @@ def _uncertain_runs(runs: list[RunResults]) -> Iterator[str]:
     )
 
 
-def _versions_of_code(rows: Rows) -> list[str]:
-  """Returns a note on methods whose runs have different versions of the user's code."""
-  versions: dict[tuple[str, str], set[str]] = {}
+def _differences_within(rows: Rows) -> list[str]:
+  """Returns notes on methods whose runs differ in the user's code, or in their start."""
+  values: dict[tuple[str, str], set[str]] = {}
   for method, run in rows:
+    pairs = [
+      (f'{name} in {run.game}', run.provenance[name])
+      for name in ('init_checkpoint_dir', 'offline_dir')
+    ]
     for version in filter(None, run.provenance['code'].split(', ')):
       module, digits = version.rsplit(maxsplit=1)
-      versions.setdefault((method, module), set()).add(digits)
+      pairs.append((f'the version of {module}', digits))
+    for name, value in pairs:
+      values.setdefault((method, name), set()).add(value)
   return [
-    f'Runs of {method} have different versions of {module}: see code in runs.csv.'
-    for (method, module), found in versions.items()
+    f'Runs of {method} differ in {name}: see runs.csv.'
+    for (method, name), found in values.items()
     if len(found) > 1
   ]
 
@@ -122,7 +128,7 @@ def _small_samples(rows: Rows) -> Iterator[str]:
   """Yields notes on scores of few runs, or of one run of the dataset."""
   data: dict[tuple[str, str], list[Any]] = {}
   for method, run in rows:
-    log = run.data and (run.data, run.provenance.get('subset_hash'))
+    log = run.data and (run.provenance.get('subset_hash') or run.data)
     data.setdefault((method, run.game), []).append(log)
   shared: dict[str, list[str]] = {}
   for (method, game), logs in data.items():

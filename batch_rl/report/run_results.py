@@ -221,6 +221,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     provenance={
       'run_id': record.get('run_id', ''),
       'replay_dir': record.get('replay_dir') or '',
+      'offline_dir': ''
+      if 'replay_dir' in record
+      else data.get('directory', ''),
       'subset_hash': data.get('subset_hash', ''),
       'shards': len(data.get('shards') or ()) or '',
       'init_checkpoint_dir': _initial_weights(record),

@@ -192,6 +192,7 @@ def _inputs(cell) -> dict[str, Any]:
   configs = gin_files.user_files(cell.gin_files)
   # Not `sys.path`: it has the folders of other cells, with modules of the same names.
   folders = [os.getcwd(), *map(os.path.dirname, [cell.module or '', *configs])]
+  folders += filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep))
   paths = [*configs, *(_sources(cell.module) if cell.module else ())]
   texts = ['\n'.join(cell.gin_bindings), *map(_text, paths)]
   known: set[str] = set()
@@ -295,7 +296,9 @@ def _execute(cell, cpus, gpus, stop) -> int:
   """Runs the program once; returns its exit code, negative for a signal."""
   environment = machine.thread_limits(round(cpus)) | os.environ
   environment['PYTHONUNBUFFERED'] = '1'
-  if 0 < gpus < 1:
+  if not gpus:  # Ray hides none.
+    environment.setdefault('CUDA_VISIBLE_DEVICES', '-1')
+  elif gpus < 1:
     # By default, TensorFlow reserves all memory of the GPU.
     environment.setdefault('TF_FORCE_GPU_ALLOW_GROWTH', 'true')
   program = [sys.executable, stop_with_parent.__file__, str(os.getpid())]

@@ -283,7 +283,12 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   if job != 'evaluate' and game in games_lib.names():
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
-      gin_files.append(f'batch_rl/minatar/configs/{job}.gin')
+      # After the agent's file, but before the user's own.
+      ours = [
+        i for i, path in enumerate(gin_files, 1) if path.startswith('batch_rl/')
+      ]
+      place = ours[-1] if ours else len(gin_files)
+      gin_files.insert(place, f'batch_rl/minatar/configs/{job}.gin')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))

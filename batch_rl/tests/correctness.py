@@ -444,14 +444,14 @@ def write_log(directory):
   random = np.random.default_rng(5)
   lengths = (1, 12, 2, 9, 20, 3, 15, 10)
   steps = sum(lengths)
-  observations = random.uniform(-1, 1, (steps, 4, 1))
-  actions = random.integers(NUM_ACTIONS, size=steps)
-  rewards = random.normal(0, 2, steps)
-  terminals = np.isin(np.arange(1, steps + 1), np.cumsum(lengths))
-  with replay_log.ReplayLog(
-    str(directory), (4, 1), np.float64, shard_capacity=50, stack_size=1
-  ) as log:
-    for row in zip(observations, actions, rewards, terminals, strict=True):
+  columns = (
+    random.uniform(-1, 1, (steps, 4, 1)),
+    random.integers(NUM_ACTIONS, size=steps),
+    random.normal(0, 2, steps),
+    np.isin(np.arange(1, steps + 1), np.cumsum(lengths)),
+  )
+  with replay_log.ReplayLog(directory, (4, 1), np.float64, 50, 1) as log:
+    for row in zip(*columns, strict=True):
       log.add(*row)
 
 

@@ -55,7 +55,12 @@ def pack(
     path = os.path.join(data_dir, name)
     digest = hashlib.sha256()
     stat = files.stat(path)
-    first, after_ends = _possible_padding(columns)
+    # An episode may begin with padding where the shard does, and after each end. A ring
+    # that has wrapped begins at the cursor.
+    order = np.roll(np.arange(columns.prefix), -columns.add_count)
+    first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
+    ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
+    after_ends = order[ends[:, None] + np.arange(1, 4)]  # (episodes, 3)
     examined = np.union1d(first, after_ends)
     zero: list[int] = []
 
@@ -243,22 +248,3 @@ def _kept_rows(
     progress(len(chunk))
   if rest is not None and len(rest):
     yield at, rest
-
-
-def _possible_padding(
-  columns: packed_columns.Columns,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns positions of rows at which an episode may begin with padding.
-
-  Args:
-    columns: Small columns of the shard.
-
-  Returns:
-    Positions among the kept rows: those at which the shard's rows may start,
-    int64 (n,), and the three rows after the ends of episodes, int64 (episodes, 3).
-  """
-  # A ring that has wrapped begins at the cursor.
-  order = np.roll(np.arange(columns.prefix), -columns.add_count)
-  first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
-  ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
-  return first, order[ends[:, None] + np.arange(1, 4)]

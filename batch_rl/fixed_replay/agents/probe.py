@@ -3,18 +3,22 @@
 import collections
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from batch_rl.agents import diagnostics, features, graph_checks
-from batch_rl.dataset.sampling import columns
+from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.fixed_replay.replay_memory import fixed_batch
+from batch_rl.fixed_replay.replay_memory import graph_replay
+from batch_rl.utils import seeding
 
 # A return counts if rewards after the end of the log have at most this weight.
 _MAX_DISCOUNT = 0.01
+# Number of the batch whose rows the transitions have. No training reaches it.
+_NUMBER = 2**63
 
 
 class Probe:
@@ -43,10 +47,10 @@ class Probe:
     transition = agent._replay.transition
     [self._batch_size] = transition['action'].shape.as_list()
     self._batches = -(-size // self._batch_size)
-    self._read = fixed_batch.draw(
+    self._read = _draw(
       agent._replay,
       self._batches * self._batch_size,
-      columns.check([*agent.needs, 'return_to_go', 'discount_after_log']),
+      columns_lib.check([*agent.needs, 'return_to_go', 'discount_after_log']),
       agent._seed,
     )
     placeholder = tf.compat.v1.placeholder
@@ -163,3 +167,47 @@ class Probe:
       for name, array in {**small, **found}.items():
         parts[name].append(np.atleast_1d(array))
     return {name: np.concatenate(p) for name, p in parts.items()}, gradient
+
+
+def _draw(
+  replay: graph_replay.GraphReplay,
+  size: int,
+  columns: Sequence[str],
+  seed: int | None,
+) -> Callable[[slice], dict[str, np.ndarray]]:
+  """Draws transitions from a fixed replay, with replacement.
+
+  The batches of the replay stay the same. Frames of a store are read again each time,
+  since they would take much memory. Transitions of memories that a subclass has loaded
+  are kept, since it may replace them.
+
+  Args:
+    replay: Fixed replay, whose seed and current shards determine the transitions.
+    size: Number of transitions.
+    columns: Further columns to read. Memories of a subclass do not have them.
+    seed: Seed of the run, for memories of a subclass.
+
+  Returns:
+    Function from positions to the transitions there, `{name: array}`, states with
+    frames last. It raises `shard_reader.DataError` if the data is damaged.
+  """
+  memory: Any = replay.memory
+  if memory.loads_uncompressed:
+    random = np.random.default_rng(seeding.derive(seed, 'fixed batch'))
+    indices = random.choice(memory.valid_indices(), size)
+    names = [e.name for e in memory.get_transition_elements()]
+    arrays = memory.sample_transition_batch(size, indices)
+    kept = dict(zip(names, arrays, strict=True))
+    return lambda part: {name: array[part] for name, array in kept.items()}
+  sampler = memory.sampler
+  rows = sampler.draw(_NUMBER, size)
+  kept = sampler.named_columns(rows, columns)
+  kept['indices'] = memory.indices_of(rows)
+  others = [name for name in columns_lib.STANDARD if name not in kept]
+
+  def read(part):
+    [batch] = sampler.read(rows[part], 1, 'stacks')
+    arrays = {name: array[part] for name, array in kept.items()}
+    return arrays | {name: getattr(batch, name) for name in others}
+
+  return read

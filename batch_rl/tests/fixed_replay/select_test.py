@@ -191,7 +191,7 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
     (['moved'], {}, 'no longer in /gone: give --replay_dir'),
     (['best'], {'replay_dir': str(tmp_path / 'no')}, 'no'),
     (['best'], {'replay_dir': str(pong)}, "but the game is 'Pong'"),
-    (['best'], {'gin_bindings': [wide]}, 'several outputs an action'),
+    (['best'], {'gin_bindings': [wide]}, 'several outputs per action'),
     (['best'], {'gin_bindings': ['AnyAgent.gama = 1']}, 'gama'),
     (['best'], {'gin_bindings': [subset]}, 'no initial state'),
   ):

@@ -46,18 +46,12 @@ class ScriptedEnvironments:
 
   def step(self, actions):
     rewards = np.where(self.resetting, 0, actions)
-    truncated = np.zeros(self.num_envs, bool)
-    for i, lengths in enumerate(self.lengths):
-      if self.resetting[i]:
-        self.episode[i] += 1
-        self.step_[i] = 0
-        self.resetting[i] = False
-        continue
-      self.step_[i] += 1
-      if self.step_[i] == lengths[min(self.episode[i], len(lengths) - 1)]:
-        truncated[i] = self.resetting[i] = True
-    odd = self.episode % 2 == 1
-    return self.states(), rewards, truncated & odd, truncated & ~odd, {}
+    self.episode += self.resetting
+    self.step_ = np.where(self.resetting, 0, self.step_ + 1)
+    numbers = zip(self.lengths, self.episode, strict=True)
+    ends = self.step_ == [own[min(i, len(own) - 1)] for own, i in numbers]
+    self.resetting, odd = ends, self.episode % 2 == 1
+    return self.states(), rewards, ends & odd, ends & ~odd, {}
 
 
 @hypothesis.given(

@@ -20,7 +20,7 @@ from batch_rl.report import notes
     ({'data': 2}, {}, 'runs of Amidar trained on the same log'),
     ({'data': 2}, {'data': 3}, 'runs of Amidar trained on the same log'),
     ({}, {'game': 'Alien'}, r'fewer than three runs \(1\)'),
-    ({'code': {'own': 'a'}}, {'code': {'own': 'b'}}, 'DQN .* versions of own'),
+    ({'code': {'own': 'a'}}, {'code': {'own': 'b'}}, 'DQN .* version of own'),
     ({}, {'changes': [['+ gamma = 0.5']]}, 'changed during .*run2'),
   ],
 )
