@@ -7,11 +7,10 @@ The same command resumes. If at least three of the policies were evaluated, the 
 say how well each method ranks them.
 """
 
-import dataclasses
 import os
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,8 +61,7 @@ def define_flags() -> None:
   command_line.define(_TEXTS, _LISTS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
   """A trained policy.
 
   Attributes:

@@ -1,9 +1,9 @@
 """A report as one HTML page that needs no other file."""
 
-import dataclasses
 import html
 import pathlib
 import time
+from typing import NamedTuple
 
 from batch_rl.report import tables
 from batch_rl.report.tables import Table
@@ -12,8 +12,7 @@ _PAGE = pathlib.Path(__file__)
 NOTES, FOLDED = 'Notes', 'More curves'  # Headings.
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
   """A figure as an `svg` element, with its caption."""
 
   svg: str

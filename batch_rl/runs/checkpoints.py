@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 from absl import logging
@@ -31,8 +31,7 @@ _DAMAGED = 'damaged-checkpoint.json'  # of a checkpoint that is set aside
 _UNAVAILABLE = (1, 4, 7, 8, 10, 14, 16)
 
 
-@dataclasses.dataclass(frozen=True, order=True)
-class Position:
+class Position(NamedTuple):
   """Position of a checkpoint in a run.
 
   Attributes:
@@ -61,8 +60,7 @@ class Position:
     return f'the end of iteration {self.number}'
 
 
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
   """A checkpoint on disk.
 
   Attributes:

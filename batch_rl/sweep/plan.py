@@ -10,7 +10,7 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from batch_rl.agents import registry
 from batch_rl.dataset import run_directories
@@ -115,8 +115,7 @@ class Sweep:
   slurm: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Method:
+class _Method(NamedTuple):
   """Agent with its settings, which all games, runs and seeds share.
 
   Attributes:
@@ -352,8 +351,7 @@ def _methods(settings) -> Iterable[_Method]:
       # With characters that a path may have.
       names = {p: re.sub(r'[^\w.+-]+', '_', str(v)) for p, v in chosen.items()}
       variant = (f'{labels[p]}={v.strip("_")}' for p, v in names.items())
-      yield dataclasses.replace(
-        agent,
+      yield agent._replace(
         gin_bindings=(*shared, *agent.gin_bindings, *own),
         variant=','.join(variant),
       )

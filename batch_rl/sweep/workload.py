@@ -1,11 +1,10 @@
 """Amount of work in a cell, and the time it takes at measured rates."""
 
-import dataclasses
 import functools
 import numbers
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gin import config_parser
 
@@ -31,8 +30,7 @@ _DEFAULTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
   """Work of a cell.
 
   Attributes:

@@ -4,12 +4,11 @@ Each file is read and hashed once, as a stream, and shards are read in parallel.
 damaged file does not stop the checks of the others.
 """
 
-import dataclasses
 import os
 import statistics
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_statistics, shard_checks
@@ -23,8 +22,7 @@ _MAX_EPISODE_STEPS = 27_000  # 108,000 frames
 _ALE_ACTIONS = 18
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
   """Result of the verification of a run.
 
   Attributes:
@@ -44,7 +42,7 @@ class Report:
     """Returns a copy with more findings."""
     findings = [*self.findings, *added]
     findings.sort(key=lambda found: shard_checks.LEVELS.index(found.level))
-    return dataclasses.replace(self, findings=findings)
+    return self._replace(findings=findings)
 
   @property
   def problems(self) -> list[Finding]:
@@ -57,7 +55,7 @@ class Report:
       'replay_logs': self.data_dir,
       'ok': not self.problems,
       'shards': self.shards,
-      'findings': [dataclasses.asdict(f) for f in self.findings],
+      'findings': [f._asdict() for f in self.findings],
       'bytes': self.bytes,
     }
 

@@ -1,9 +1,9 @@
 """Checks of the files of one shard; `run_checks` checks the run as a whole."""
 
 import contextlib
-import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ _EPISODE_MARGIN = 50
 _FEWEST_FRAMES = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
   """A problem or remark about a run.
 
   Attributes:
@@ -34,8 +33,7 @@ class Finding:
   message: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
   """Properties that all shards of a run should have.
 
   Attributes:

@@ -1,7 +1,6 @@
 """The commands `compare` and `fingerprint`."""
 
 import argparse
-import dataclasses
 from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
@@ -49,7 +48,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     lines.append([name.upper(), entry['kind'], *numbers, entry['path']])
   console.show(
     arguments,
-    {**summaries, **dataclasses.asdict(result)},
+    {**summaries, **result._asdict()},
     [*console.table(lines, left=(0, 1, 5)), *_describe(result)],
   )
   return int(not result.same)

@@ -128,7 +128,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
         'run': run.number,
         'directory': run.directory,
         'shards': run.suffixes,
-        'files': [dataclasses.asdict(file) for file in run.files],
+        'files': [file._asdict() for file in run.files],
       }
       for run in runs
     ],

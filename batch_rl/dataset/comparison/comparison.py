@@ -1,16 +1,14 @@
 """Comparison of two copies of a run: which episodes differ, and where the first does."""
 
 import collections
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from batch_rl.dataset.comparison import copies
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
   """Result of a comparison. Pieces of divided episodes count as episodes.
 
   Attributes:

@@ -2,15 +2,13 @@
 
 import abc
 import contextlib
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from batch_rl.dataset.fetch import partial_file
 
 
-@dataclasses.dataclass(frozen=True)
-class FilePlan:
+class FilePlan(NamedTuple):
   """A file to fetch; `--json` prints its fields.
 
   Attributes:

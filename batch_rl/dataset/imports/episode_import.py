@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ class LastStepError(ValueError):
   """An episode that contradicts the content of terminal steps known so far."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
   """A file of a dataset, which becomes a shard of the store.
 
   Attributes:

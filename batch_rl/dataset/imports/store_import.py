@@ -8,12 +8,11 @@ written. A finished shard is not imported again.
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import itertools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from batch_rl import __version__
 from batch_rl.dataset import run_directories
@@ -34,8 +33,7 @@ _LEVEL = 4
 _TRAINING_FRAMES = 8000
 
 
-@dataclasses.dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
   """The run that a store is of.
 
   Attributes:

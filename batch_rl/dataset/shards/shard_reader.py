@@ -16,13 +16,12 @@ could otherwise claim gigabytes. An error is one line that names the file.
 """
 
 import contextlib
-import dataclasses
 import errno
 import math
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from isal import igzip  # Several times as fast as gzip.
@@ -148,8 +147,7 @@ def iterate_rows(
     yield from chunks
 
 
-@dataclasses.dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
   """The header of a `.npy`.
 
   Attributes:

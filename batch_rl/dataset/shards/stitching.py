@@ -1,16 +1,15 @@
 """Stitching: the time order of a run's rows across the rings of its shards."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 
 
-@dataclasses.dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
   """The rows that a shard adds to the run, and whether they continue it.
 
   In time order they are at ring positions `(start + j) % capacity`, `j < rows`.

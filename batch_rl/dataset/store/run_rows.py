@@ -1,6 +1,5 @@
 """The rows of a run in time order: actions, rewards and ends, without frames."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -152,7 +151,7 @@ class RunRows:
     start = placement.start if placement.start < end else 0
     rows = max(0, min(end, self._max_rows) - start)
     start = start if rows else 0  # The ring's last row may be the only one.
-    return dataclasses.replace(placement, start=start, rows=rows, follows=False)
+    return placement._replace(start=start, rows=rows, follows=False)
 
   def _truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
     """Returns the rows that shards or the manifest list as truncated: int64 (n,)."""

@@ -131,8 +131,7 @@ class StoreDirectory:
         raise ValueError(
           f'it has version {description["version"]}, this package reads {_VERSION}'
         )
-      with open(os.path.join(self.path, _DICTIONARY), 'rb') as file:
-        dictionary = file.read()
+      dictionary = files.read_bytes(os.path.join(self.path, _DICTIONARY))
       if hashlib.sha256(dictionary).hexdigest() != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
