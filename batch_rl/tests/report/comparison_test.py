@@ -127,7 +127,7 @@ def test_a_repeated_run_counts_once(compare, tmp_path):
   weights = [{'init_checkpoint_dir': f'/runs/{name}'} for name in 'ab']
   compared = compare(
     ([1.0, 2.0], {}),
-    ([1.0], {'root': '/moved'}),
+    ([1.0], {'root': '/moved', 'data': 2, 'subset_hash': 'Pong 1 None'}),
     ([1.0, 2.0, 3.0], {'planned': 5}),  # A copy that goes on.
     *[([1.0, 2.0], {'seed': 5, **options}) for options in weights],
     *[([1.0, 2.0], {'seed': 6, 'code': {'own': digits}}) for digits in 'ab'],

@@ -165,17 +165,17 @@ def test_evaluations_use_the_directories_of_training(tmp_path):
   ('job', 'program'), [('offline', 'fixed_replay'), ('online', 'baselines')]
 )
 def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
+  common = f'batch_rl/{program}/configs/c51.gin'
   text = (
-    f'job: {job}\ngames: [Pong, MinAtar/space_invaders]\nagents: c51\n'
-    'gin_files: mine.gin\n'
+    f'job: {job}\ngames: [Pong, MinAtar/space_invaders]\ngin_files: mine.gin\n'
+    f'agents: {{c51: {{gin_files: [{common}, own.gin]}}}}\n'
   )
   pong, cell = read(tmp_path, text).cells
   assert '/c51/MinAtar-SpaceInvaders/run-1' in cell.directory
-  common = f'batch_rl/{program}/configs/c51.gin'
-  mine = os.path.abspath('mine.gin')
-  assert pong.gin_files == (common, mine)
+  own, mine = map(os.path.abspath, ['own.gin', 'mine.gin'])
+  assert pong.gin_files == (common, own, mine)
   config = f'batch_rl/minatar/configs/{job}.gin'
-  assert cell.gin_files == (common, config, mine)
+  assert cell.gin_files == (common, config, own, mine)
   assert cell.gin_bindings[-1] == (
     'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
   )
