@@ -274,6 +274,5 @@ def select_actions(values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
   """
   if actions.shape.rank == 1:
     actions = actions[:, None]
-  depth = tf.shape(values)[1]
-  one_hot = tf.one_hot(actions, depth, axis=1, dtype=values.dtype)
+  one_hot = tf.one_hot(actions, tf.shape(values)[1], axis=1, dtype=values.dtype)
   return tf.reduce_sum(values * one_hot, axis=1)

@@ -6,7 +6,9 @@ parts.
 """
 
 import contextlib
+import copy
 import functools
+import inspect
 import pickle
 import random
 import secrets
@@ -162,8 +164,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       self._inputs[name] = self.features if on_features else self.torso
     self.network_outputs(name, self.state_ph)  # makes the weights
     if target:
-      copy = create(name=f'{name}_target')
-      self.targets[name] = copy
+      self.targets[name] = create(name=f'{name}_target')
       self.target_outputs(name, self.state_ph)
 
   def network_outputs(self, name: str, states: tf.Tensor, *inputs: Any) -> Any:
@@ -283,6 +284,10 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
+    defaults = inspect.signature(dqn_agent.DQNAgent).parameters
+    if self.optimizer is defaults['optimizer'].default:
+      # It is one object for all agents, and keeps their graphs.
+      self.optimizer = copy.deepcopy(self.optimizer)
     with self._tracing(batch.step):
       loss = self._mean_loss(batch)
       pairs = self.optimizer.compute_gradients(
@@ -438,12 +443,16 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   def _build_sync_op(self):
     """Builds the assignments of weights to target copies."""
     self._register_networks()
+    build: Any = super()._build_sync_op
+    is_own = build.__func__ is not dqn_agent.DQNAgent._build_sync_op
+    own = build() if is_own else []  # of an agent that the mixin precedes
     # Not by name as in Dopamine: networks of Keras' functional API have other names.
-    return [
+    return own + [
       weight.assign(online)
-      for name, copy in self.targets.items()
+      for name, target in self.targets.items()
+      if not own or name != 'online'
       for online, weight in zip(
-        self.networks[name].weights, copy.weights, strict=True
+        self.networks[name].weights, target.weights, strict=True
       )
     ]
 

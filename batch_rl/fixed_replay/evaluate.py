@@ -136,6 +136,13 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     agent,
     create_checked_environment,
   )
+  for name in command_line.unused_bindings():
+    if name in '\n'.join(given.gin_bindings) and not name.startswith(
+      'FixedReplayRunner.'
+    ):
+      logging.warning(
+        'The gin binding %s has no effect on this evaluation.', name
+      )
   num_steps = given.evaluation_steps
   if num_steps is None:
     num_steps = gin_signatures.configured_value(runner, 'evaluation_steps')

@@ -201,8 +201,7 @@ class Plotter:
     """Draws the learning curves, a panel per game."""
     columns = min(_GRID_COLUMNS, len(games))
     rows = -(-len(games) // columns)
-    height = max(2.5, 1.4 * rows)
-    plot, axes = _subplots(height, rows, columns)
+    plot, axes = _subplots(max(2.5, 1.4 * rows), rows, columns)
     for ax, game in zip(axes.flat, games, strict=False):
       self._draw_game(ax, game)
     for ax in axes.flat[len(games) :]:

@@ -50,16 +50,14 @@ def _verify(arguments: argparse.Namespace) -> int:
       if run.is_store:
         report = run_checks.verify_store(run)
       else:
-        title = f'{run.game}/{run.name}'
-        report = run_checks.verify(run.data_dir, title)
+        report = run_checks.verify(run.data_dir, f'{run.game}/{run.name}')
     except (ValueError, shard_reader.ReadError) as error:
       if not arguments.all:
         raise
       finding = shard_checks.Finding('error', run.data_dir, str(error))
       report = run_checks.Report(run.data_dir, [], [finding], 0)
     if fingerprint:
-      found = _check_fingerprint(run, name, fingerprint)
-      report = report.with_findings(found)
+      report = report.with_findings(_check_fingerprint(run, name, fingerprint))
     if report.problems:
       wrong.append(run.directory)
     documents.append({'run': run.directory, **report.to_json()})

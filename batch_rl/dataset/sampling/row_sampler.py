@@ -167,8 +167,7 @@ class RowSampler:
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
     """Restarts at batch 0 with another seed; None for a random one."""
-    sequence = np.random.SeedSequence(seed)
-    self._key = sequence.generate_state(2, np.uint64)
+    self._key = np.random.SeedSequence(seed).generate_state(2, np.uint64)
     self._next = 0
 
   def skip(self, batches: int) -> None:

@@ -107,8 +107,7 @@ def random_trajectories(
   """A random fraction of whole trajectories, as in the paper."""
   candidates = data.selected
   count = _share(fraction, len(candidates))
-  random = np.random.default_rng(seed)
-  return data.only(random.permutation(candidates)[:count])
+  return data.only(np.random.default_rng(seed).permutation(candidates)[:count])
 
 
 def first_trajectories(data: Trajectories, fraction: float) -> Trajectories:

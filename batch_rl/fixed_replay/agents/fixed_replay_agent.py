@@ -113,6 +113,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self, FixedReplayAgentMixin, 'min_replay_history'
     ):
       kwargs['min_replay_history'] = 0
+    following: Any = super()._train_step
+    if following.__func__ is not dqn_agent.DQNAgent._train_step:
+      raise ValueError(
+        f'{following.__qualname__} is never called, since FixedReplayAgentMixin precedes it: '
+        'define it in a class before the mixin.'
+      )
     super().__init__(sess, num_actions, seed=seed, **kwargs)
     session_calls.shorten(self._sess)
     if seed is not None and getattr(self._replay, '_seed', 0) is None:
@@ -166,8 +172,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       if self._loop is not None and is_due and not own_step:
         left = end - self.training_steps
         yield from self._run_loop(self._loop, min(left, self.steps_per_run))
-      elif (loss := self._train_step()) is not None:
-        yield loss
+      elif (loss := self._train_step()) is not None or is_due:
+        yield float('nan') if loss is None else loss  # Dopamine's returns none.
 
   def _is_summary_due(self, step):
     return (
