@@ -3,7 +3,9 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.tf.agents.dqn import dqn_agent
 
+from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.multi_head import atoms
 from batch_rl.tests import cartpole
 
@@ -73,7 +75,7 @@ class Noisy(Network):
     return x + tf.random.normal(tf.shape(x))
 
 
-class Counting(OfflineDQN):
+class Counts:
   def _build_networks(self):
     super()._build_networks()
     self.count = tf.Variable(0, trainable=False)
@@ -82,9 +84,19 @@ class Counting(OfflineDQN):
     return [*super()._build_sync_op(), self.count.assign_add(1)]
 
 
-def test_every_due_synchronisation_is_made(make_agent):
+Counting = type('Counting', (Counts, OfflineDQN), {})
+DopamineAgent = type('DopamineAgent', (Counts, dqn_agent.DQNAgent), {})
+
+
+class Ported(fixed_replay_agent.FixedReplayAgentMixin, DopamineAgent):
+  def loss(self, batch):
+    return self.online(batch.state).q_values[:, 0]
+
+
+@pytest.mark.parametrize('class_', [Counting, Ported])
+def test_every_due_synchronisation_is_made(make_agent, class_):
   """Also if several are due between two updates."""
-  agent = make_agent(class_=Counting, target_update_period=3)
+  agent = make_agent(class_=class_, target_update_period=3)
   for steps in (1, 27, 12):
     list(agent.train_steps(steps))
   assert agent._sess.run(agent.count) == 14
@@ -110,27 +122,20 @@ class NoModel:
     return self.network(state)
 
 
+TWICE = returning(lambda q: Outputs(tf.concat([q, q], 1)))
+DOUBLE = returning(lambda q: Outputs(tf.cast(q, tf.float64)))
+NUMBER = returning(lambda q: HeadOutputs(q, tf.reduce_mean(q), q, q))
+
+
 @pytest.mark.parametrize(
   ('class_', 'network', 'found'),
   [
     (OfflineDQN, returning(lambda q: q), 'Wrong.call'),
     (OfflineDQN, returning(lambda q: {'q_values': q}), 'Wrong.call'),
-    (
-      OfflineDQN,
-      returning(lambda q: Outputs(tf.concat([q, q], 1))),
-      r'Wrong.call .*q_values, float32 \(1, 10\).*\(n, 5\)',
-    ),
+    (OfflineDQN, TWICE, r'call .*q_values, float32 \(1, 10\).*\(n, 5\)'),
     (OfflineDQN, returning(lambda q: Outputs([1.0, 2.0])), 'list'),
-    (
-      OfflineDQN,
-      returning(lambda q: Outputs(tf.cast(q, tf.float64))),
-      r'float64 \(1, 5\); .*float32',
-    ),
-    (
-      OfflineDQN,
-      returning(lambda q: HeadOutputs(q, tf.reduce_mean(q), q, q)),
-      r'acting_outputs has float32 \(\); .*override it',
-    ),
+    (OfflineDQN, DOUBLE, r'float64 \(1, 5\); .*float32'),
+    (OfflineDQN, NUMBER, r'acting_outputs has float32 \(\); .*override it'),
     (OfflineDQN, NoModel, 'NoModel'),
     (OfflineDQN, Noisy, 'loss, or its network, .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),

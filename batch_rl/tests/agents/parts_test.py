@@ -435,7 +435,9 @@ class Needing(backups.Max):
 
 
 TINY = {'network': programs.TinyNetwork}
-ENSEMBLE, TWO = 'multi_head_dqn', {'num_convex_combinations': 2}
+ENSEMBLE = 'multi_head_dqn'
+TWO_OF_AVERAGE = dict(num_convex_combinations=2, transform_strategy='AVERAGE')
+TWO_AS_THEY_ARE = {**TWO_OF_AVERAGE, 'transform_strategy': 'IDENTITY'}
 NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
 
 
@@ -455,16 +457,8 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {'backup': Needing()}, "column 'return_to_come'"),
     ('c51', {'head': heads.Scalar()}, 'FixedReplayRainbowAgent.*Scalar'),
     (ENSEMBLE, {'transform_strategy': 'MEAN'}, "'MEAN'; choose AVERAGE, IDENT"),
-    (
-      ENSEMBLE,
-      {**TWO, 'transform_strategy': 'AVERAGE'},
-      '2 mixtures .* AVERAGE',
-    ),
-    (
-      ENSEMBLE,
-      {**TWO, 'transform_strategy': 'IDENTITY'},
-      '2 mixtures .* IDENTITY',
-    ),
+    (ENSEMBLE, TWO_OF_AVERAGE, '2 mixtures .* AVERAGE'),
+    (ENSEMBLE, TWO_AS_THEY_ARE, '2 mixtures .* IDENTITY'),
     ('quantile', {'class_': OwnHead}, 'OwnHead.*HLGauss'),
     ('dqn', {'class_': CopyOnFeatures}, "copy of 'v' would read the online"),
     ('dqn', {'class_': OnBoth}, 'one of on_features and on_torso'),

@@ -79,6 +79,9 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
   assert 'init_checkpoint_dir' in refusal(run, base_dir, random_log, *rows)
 
 
+ASTERIX = 'MinAtarEnvironment.game_name = "Asterix"'
+
+
 @pytest.mark.parametrize(
   ('bindings', 'agent', 'message'),
   [
@@ -86,13 +89,9 @@ def test_a_run_starts_resumes_and_is_reported(trained, tmp_path, refusal):
     (['AnyAgent.dueling = True'], 'dqn_adam', 'dueling = False, this one True'),
     ([], 'c51', 'is a run of dqn, whose weights are not those of c51'),
     ([], 'random', 'is a run of dqn'),
+    ([ASTERIX], 'dqn_adam', 'is a run of MinAtar-Freeway, but the game is'),
     (
-      ['MinAtarEnvironment.game_name = "Asterix"'],
-      'dqn_adam',
-      'is a run of MinAtar-Freeway, but the game is',
-    ),
-    (
-      [HALF, DATA, 'MinAtarEnvironment.game_name = "Asterix"'],
+      [HALF, DATA, ASTERIX],
       'dqn_adam',
       'holds MinAtar-Freeway, but the game is ',
     ),

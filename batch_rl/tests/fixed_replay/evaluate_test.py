@@ -94,19 +94,15 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
 def test_bindings_replace_the_runs_settings(base_dir):
   path = base_dir / 'evaluations' / 'evaluate-1.json'
   environments = 'FixedReplayRunner.evaluation_environments=1'
+  short = [
+    *(environments, 'AnyAgent.epsilon_eval=0.5'),
+    *programs.of_runner(max_steps_per_episode=7, evaluation_steps=14),
+    'atari_lib.create_atari_environment.sticky_actions=False',
+  ]
   for bindings, number, expected in (
     ([environments], None, (1, [40])),
     ([], 3, (3, [40] * 3)),
-    (
-      [
-        environments,
-        'AnyAgent.epsilon_eval=0.5',
-        *programs.of_runner(max_steps_per_episode=7, evaluation_steps=14),
-        'atari_lib.create_atari_environment.sticky_actions=False',
-      ],
-      None,
-      (1, [7, 7]),
-    ),
+    (short, None, (1, [7, 7])),
   ):
     given = dict(gin_bindings=bindings, environments=number)
     evaluate_here(base_dir=str(base_dir), **given)

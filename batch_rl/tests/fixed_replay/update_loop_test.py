@@ -193,11 +193,18 @@ class OwnTraining(OFFLINE_DQN):
     return super()._train_step()
 
 
+class Silent(OwnTraining):
+  def _train_step(self):
+    super()._train_step()  # It returns nothing, as Dopamine's.
+
+
 def test_training_of_an_agents_own_wins_over_an_inherited_loss(make_agent):
   agent = make_agent(class_=OwnTraining, update_period=2)
   losses = list(agent.train_steps(20))
   assert len(losses) == 10 and losses[-1] < losses[0]
   assert agent.steps == list(range(20))
+  silent = make_agent(class_=Silent, update_period=2)
+  assert np.isnan([*silent.train_steps(20)]).tolist() == [True] * 10
   with pytest.raises(ValueError, match='OwnTraining.*jit_compile'):
     make_agent(class_=OwnTraining, jit_compile=True)
 
