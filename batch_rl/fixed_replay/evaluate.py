@@ -136,10 +136,9 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     agent,
     create_checked_environment,
   )
+  names = tuple(line.split('=')[0].strip() for line in given.gin_bindings)
   for name in command_line.unused_bindings():
-    if name in '\n'.join(given.gin_bindings) and not name.startswith(
-      'FixedReplayRunner.'
-    ):
+    if name.endswith(names) and 'FixedReplayRunner.' not in name:
       logging.warning(
         'The gin binding %s has no effect on this evaluation.', name
       )
