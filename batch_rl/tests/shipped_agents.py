@@ -87,7 +87,7 @@ OFFLINE = {
     'FixedReplayQuantileAgent',
     {**ADAM, **QUANTILES, 'name': 'QR-DQN'},
     {'network': cartpole_networks.CartpoleQuantileNetwork, 'num_atoms': 5},
-    [33.06236, 26.82363, 32.58493],
+    [33.0657, 26.6572, 32.64212],
   ),
   'multi_head_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
@@ -97,17 +97,17 @@ OFFLINE = {
       'transform_strategy': 'STOCHASTIC',
       'num_heads': 5,
     },
-    [0.348738, 0.2863221, 0.3043595],
+    [0.3431322, 0.2753055, 0.31532],
   ),
   'averaged_ensemble_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
     {**ADAM, **ensemble(200, 'AVERAGE', 'Averaged Ensemble-DQN')},
-    losses=[0.3293013, 0.2672591, 0.3272525],
+    losses=[0.330386, 0.2672471, 0.3284096],
   ),
   'rem': Shipped(
     'FixedReplayMultiHeadDQNAgent',
     {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')},
-    losses=[0.32834, 0.2646791, 0.3255396],
+    losses=[0.3295079, 0.2666991, 0.3271843],
   ),
   'multi_network_rem': Shipped(
     'FixedReplayMultiNetworkDQNAgent',
