@@ -67,11 +67,12 @@ class BatchStream:
 
   def __iter__(self) -> Iterator[Any]:
     """Returns an iterator over the following batches, to the end of the epoch."""
-    epoch, number = self._position()
+    (index, count), (epoch, number) = self._part(), self._position()
     size = self.batches_per_epoch
     if size and self._has_taken and number >= (epoch + 1) * size:
-      epoch += 1  # A loop that counts batches does not ask for the end.
-    return self._batches(*self._part(), epoch, number)
+      # A loop that counts batches does not ask for the end.
+      epoch, number = epoch + 1, (epoch + 1) * size + index
+    return self._batches(index, count, epoch, number)
 
   def state_dict(self) -> dict[str, int]:
     """Returns the position, and the identity of the batches, JSON-serialisable."""
