@@ -105,7 +105,7 @@ def complete(
 ) -> dict[Any, pd.DataFrame]:
   """Returns the finished runs of the methods that have them all, on the same data.
 
-  All are the largest set of games and runs in which a method has each run of each game.
+  All are the most games of which a method has the same two or more runs, and these runs.
 
   Args:
     runs: Runs of one stage.
@@ -150,7 +150,7 @@ def complete(
 
 
 def _largest(runs: pd.DataFrame) -> tuple[set[str], set[int]]:
-  """Returns games and runs of a method's largest set in which each game has each run."""
+  """Returns the games and runs of a method of which each game has each run."""
   numbers = {game: {*group.run} for game, group in runs.groupby('game')}
   common = set.intersection(*numbers.values())
   return max(
@@ -162,9 +162,9 @@ def _largest(runs: pd.DataFrame) -> tuple[set[str], set[int]]:
   )
 
 
-def _size(extent: tuple[set[str], set[int]]) -> tuple[int, int]:
+def _size(extent: tuple[set[str], set[int]]) -> tuple[bool, int, int]:
   games, numbers = extent
-  return len(games) * len(numbers), len(numbers)
+  return len(numbers) > 1, len(games), len(numbers)  # One run has no interval.
 
 
 def iqm(scores: np.ndarray) -> tuple[float, float, float]:
