@@ -450,7 +450,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     return own + [
       weight.assign(online)
       for name, target in self.targets.items()
-      if not own or name != 'online'
+      if not is_own or name != 'online'
       for online, weight in zip(
         self.networks[name].weights, target.weights, strict=True
       )

@@ -47,7 +47,8 @@ def logits(agent: Any, network: str, states: tf.Tensor) -> tf.Tensor:
 
   Args:
     agent: A `LossAgent`.
-    network: Name of the agent's network whose outputs have `logits`, or are the logits.
+    network: Name of the agent's network whose outputs are the logits, or have them as
+      `logits`.
     states: States, (n, ...).
 
   Raises:
@@ -148,7 +149,8 @@ class Named(Policy):
   """The likeliest action, or a sample, of another network than the online one.
 
   Args:
-    network: Name of the agent's network whose outputs have `logits`, or are the logits.
+    network: Name of the agent's network whose outputs are the logits, or have them as
+      `logits`.
     samples: Whether to sample softmax(logits).
   """
 

@@ -35,7 +35,9 @@ from batch_rl.utils.user_code import user_modules
 METHODS = ('fqe', 'td_error', 'q_value')
 _TABLE = 'scores.csv'
 _MIN_RETURNS = 3  # fewer have no meaningful correlation
-_CHECKPOINTS = "Checkpoints of each run: 'last', 'best' by its evaluations, 'all', or e.g. 3,7-9."
+_CHECKPOINTS = (
+  "Checkpoints of each run: 'last', 'best' (evaluation), 'all', or e.g. 3,7-9."
+)
 # Help of flags with a text, and of those that can be repeated.
 _TEXTS = {
   'out': 'Directory for the table and the runs of fqe.',

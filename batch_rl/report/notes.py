@@ -125,7 +125,7 @@ def _differences_within(rows: Rows) -> list[str]:
 
 
 def _small_samples(rows: Rows) -> Iterator[str]:
-  """Yields notes on scores of few runs, or of one run of the dataset."""
+  """Yields notes on scores of few runs, or of runs that share a log."""
   data: dict[tuple[str, str], list[Any]] = {}
   for method, run in rows:
     log = run.data and (run.provenance.get('subset_hash') or run.data)

@@ -73,7 +73,8 @@ def check_configured() -> None:
   elif game and minatar.is_minatar(game):
     raise ValueError(
       f'{ATARI_SETTING} is {game!r}, which is not an Atari game: add '
-      f'--gin_files=batch_rl/minatar/configs/offline.gin or online.gin, and bind {MINATAR_SETTING} instead.'
+      '--gin_files=batch_rl/minatar/configs/offline.gin or online.gin, and bind '
+      f'{MINATAR_SETTING} instead.'
     )
   elif game:
     roms.find_rom(game, bound.query('make_atari.rom_set') or 'auto')

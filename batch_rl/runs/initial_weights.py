@@ -118,7 +118,7 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
   """Loads online and target weights from a run's newest checkpoint.
 
   Args:
-    session: Session whose trainable variables get the weights.
+    session: Session whose networks get the weights.
     directory: Directory of the checkpoint, as in `latest_checkpoint`.
 
   Raises:
@@ -131,14 +131,15 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
   with session.graph.as_default():
     variables = tf.compat.v1.trainable_variables()
     names = [variable.op.name for variable in variables]
-    networks = {name.split('/')[0] for name in names}
-    for (
+    scopes = {name.split('/')[0] for name in names}
+    # Networks may have others, e.g. statistics. Slots of the optimiser stay.
+    variables += [
       variable
-    ) in tf.compat.v1.global_variables():  # e.g. a layer's statistics
-      name = variable.op.name
-      slot = name.rpartition('/')[0] in names
-      if name in saved and name.split('/')[0] in networks and not slot:
-        variables += [variable] * (name not in names)
+      for variable in tf.compat.v1.global_variables()
+      if variable.op.name in {*saved} - {*names}
+      and variable.op.name.split('/')[0] in scopes
+      and variable.op.name.rpartition('/')[0] not in names
+    ]
     names = [variable.op.name for variable in variables]
     misfits: list[str] = []
     for saved_names in (names, _older_names(names, saved)):

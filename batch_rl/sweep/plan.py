@@ -283,10 +283,9 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
       # After the agent's file, but before the user's own.
-      ours = [
-        i for i, path in enumerate(gin_files, 1) if path.startswith('batch_rl/')
-      ]
-      place = ours[-1] if ours else len(gin_files)
+      shipped = (path.startswith('batch_rl/') for path in gin_files)
+      places = [i for i, is_shipped in enumerate(shipped, 1) if is_shipped]
+      place = max(places, default=len(gin_files))
       gin_files.insert(place, f'batch_rl/minatar/configs/{job}.gin')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':

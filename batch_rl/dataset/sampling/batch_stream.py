@@ -59,9 +59,8 @@ class BatchStream:
     self._ahead = ahead
     self._epoch = 0
     self._next = 0
-    self._has_taken = (
-      False  # Whether the position was reached by taking batches.
-    )
+    # Whether the position was reached by taking batches.
+    self._has_taken = False
     if hasattr(sampler, 'store'):
       sampler.store.wait()  # A forked worker has no thread that packs.
 

@@ -282,7 +282,7 @@ class ReplayLog:
       self._shards = list(state['shards'])
       self._safe_rows = self._last_checkpoint_rows = self.rows
       # A closed log can be read by others until a row arrives.
-      if not self._is_closed_with(self.rows):
+      if self._closed_rows() != self.rows:
         self._begin()
 
   def read_back(self, count: int) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -350,10 +350,10 @@ class ReplayLog:
         f'The log in {self.directory} is closed; log to another directory.'
       )
 
-  def _is_closed_with(self, rows: int) -> bool:
-    """Returns whether the directory has a closed log with a number of rows."""
+  def _closed_rows(self) -> int | None:
+    """Returns the number of rows of a closed log in the directory; None without one."""
     is_closed = shard_files.PARTIAL not in files.names_in(self.directory)
-    return is_closed and manifests.read(self.directory).get('rows') == rows
+    return manifests.read(self.directory).get('rows') if is_closed else None
 
   def _begin(self) -> None:
     """Starts the log, discarding rows that no checkpoint covers."""
@@ -366,8 +366,7 @@ class ReplayLog:
       return
     check_log_directory(self.directory, self.metadata.get('run_id'))
     manifest = manifests.read(self.directory)
-    is_closed = shard_files.PARTIAL not in files.names_in(self.directory)
-    if manifest.get('safe_rows') or (is_closed and manifest.get('rows')):
+    if manifest.get('safe_rows') or self._closed_rows():
       raise ValueError(
         f'{self.directory} holds {manifest.get("rows")} rows of this run, but no '
         'checkpoint was restored: restore one, or start again with other directories.'

@@ -116,8 +116,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     following: Any = super()._train_step
     if following.__func__ is not dqn_agent.DQNAgent._train_step:
       raise ValueError(
-        f'{following.__qualname__} is never called, since FixedReplayAgentMixin precedes it: '
-        'define it in a class before the mixin.'
+        f'{following.__qualname__} is never called, since FixedReplayAgentMixin '
+        'precedes it: define it in a class before the mixin.'
       )
     super().__init__(sess, num_actions, seed=seed, **kwargs)
     session_calls.shorten(self._sess)
