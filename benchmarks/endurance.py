@@ -35,7 +35,8 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from batch_rl.agents import registry
+from batch_rl.baselines.agents import REGISTRY as ONLINE
+from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
 from batch_rl.runs import progress
 from batch_rl.sweep import stop_with_parent
 from batch_rl.utils import choices, files, machine, programs
@@ -99,15 +100,11 @@ class Sample(NamedTuple):
 
 def find() -> list[Run]:
   """Returns all runs."""
-  packages = {
-    'online': 'batch_rl.baselines',
-    'offline': 'batch_rl.fixed_replay',
-  }
   return [
-    Run(job, size, agent)
+    Run(shipped.kind, size, agent)
     for size in SIZES
-    for job, package in packages.items()
-    for agent in registry.configs(registry.config_folder(package))
+    for shipped in (ONLINE, OFFLINE)
+    for agent in shipped.configs
   ]
 
 

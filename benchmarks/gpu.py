@@ -36,9 +36,9 @@ from typing import Any
 
 import tqdm
 
-from batch_rl.agents import registry
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
+from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.utils import machine
 
 READY = 'ready'
@@ -98,7 +98,7 @@ def plan(has_gpu: bool, processors: int) -> list[Measurement]:
   """Returns all measurements, in the order of the table."""
   memory = 'WrappedFixedReplayBuffer'
   agent = 'FixedReplayDQNAgent'
-  names = registry.configs(registry.config_folder('batch_rl.fixed_replay'))
+  names = REGISTRY.configs
   return [
     *(
       Measurement(name, name)

@@ -23,14 +23,13 @@ class Registry:
     package: Package of the shipped agents. Each is a file `<name>_agent.py`.
     bases: Base classes of the agents, as `module.Class` in the package; an agent is
       derived from one of them. The file of the first has no agent.
-    renamed: Names of the agents whose files are named otherwise, `{module: name}`.
-    former: Names in gin files and commands of 2020, `{former: name}`.
+    former: Names of 2020, in gin files, commands and the names of files,
+      `{former: name}`.
   """
 
   kind: str
   package: str
   bases: tuple[str, ...]
-  renamed: Mapping[str, str]
   former: Mapping[str, str]
 
   @functools.cached_property
@@ -39,9 +38,7 @@ class Registry:
     base = self.bases[0].split('.')[0]
     folders = sys.modules[self.package].__path__
     return {
-      self.renamed.get(
-        module.name, module.name.removesuffix('_agent')
-      ): module.name
+      self.current(module.name.removesuffix('_agent')): module.name
       for module in pkgutil.iter_modules(folders)
       if module.name.endswith('_agent') and module.name != base
     }
@@ -49,12 +46,19 @@ class Registry:
   @property
   def config_folder(self) -> str:
     """The folder of the gin files of the shipped agents."""
-    return config_folder(self.package.rpartition('.')[0])
+    program = self.package.rpartition('.')[0]
+    return f'{program.replace(".", "/")}/configs'
 
   @property
   def configs(self) -> dict[str, str]:
     """The gin files of the shipped agents, `{name: path}`."""
-    return configs(self.config_folder)
+    folder = self.config_folder
+    names = sorted(path.stem for path in (_ROOT / folder).glob('*.gin'))
+    return {
+      name: f'{folder}/{name}.gin'
+      for name in names
+      if name not in ('base', 'fqe')  # included by others; of `select`
+    }
 
   def current(self, name: str) -> str:
     """Returns the name in `modules` for a former one; any other name as it is."""
@@ -120,21 +124,6 @@ class Registry:
   def load_all(self) -> dict[str, type]:
     """Returns the shipped classes by name; afterwards gin knows them all."""
     return {name: self.find(name) for name in self.modules}
-
-
-def config_folder(package: str) -> str:
-  """Returns the folder of the gin files of a program, e.g. of 'batch_rl.baselines'."""
-  return f'{package.replace(".", "/")}/configs'
-
-
-def configs(folder: str) -> dict[str, str]:
-  """Returns the gin files of the shipped agents in a folder, `{name: path}`."""
-  names = sorted(path.stem for path in (_ROOT / folder).glob('*.gin'))
-  return {
-    name: f'{folder}/{name}.gin'
-    for name in names
-    if name not in ('base', 'fqe')  # included by others; of `select`
-  }
 
 
 def name_of(agent_class: type) -> str:

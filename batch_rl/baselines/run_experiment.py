@@ -151,6 +151,7 @@ class LoggedRunner(runner.RecordedRunner):
     )
     if evaluation['episodes']:
       statistics.append({'eval_average_return': evaluation['return']})
+      self._run_progress.evaluation = evaluation['return']
     self._report_scalars(
       {
         'Train/NumEpisodes': train['episodes'],

@@ -80,23 +80,21 @@ def main(unused_argv: Any = None) -> None:
       command_line.configure(sources, 'create_online_agent', REGISTRY)
     )
     init_checkpoint_dir = initial_weights.needed(FLAGS, record, REGISTRY)
-    if init_checkpoint_dir:
-      record['init_checkpoint'] = initial_weights.latest_checkpoint(
-        init_checkpoint_dir
-      )
     _check_offline_game()
     logs = os.path.normpath(logged_agent.log_directory(FLAGS.replay_log_dir))
     parent = os.path.dirname(logs) or '.'
     run_record.lock(parent, '--replay_log_dir', '.log.lock')
     replay_log.check_log_directory(logs, record['run_id'])
-    create: Any = functools.partial(
-      run_experiment.create_online_agent,
-      init_checkpoint_dir=init_checkpoint_dir,
-    )
-    if create_agent is not _create_agent:
+    create: Any = create_agent
+    if create_agent is _create_agent:  # Another one may load weights, or not.
+      create = functools.partial(
+        run_experiment.create_online_agent,
+        init_checkpoint_dir=init_checkpoint_dir,
+      )
       if init_checkpoint_dir:
-        record.pop('init_checkpoint')  # The function may load it, or not.
-      create = create_agent
+        record['init_checkpoint'] = initial_weights.latest_checkpoint(
+          init_checkpoint_dir
+        )
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,
       functools.partial(create, replay_log_dir=FLAGS.replay_log_dir),

@@ -46,7 +46,7 @@ def define_flags() -> None:
 
 
 def _check_environment(record, environment):
-  """Checks that an environment has the game, ROM and actions of a run.
+  """Returns an environment, after checking its game, ROM and actions.
 
   Other settings of the emulator, e.g. sticky actions, may differ.
   """
@@ -65,6 +65,7 @@ def _check_environment(record, environment):
       f'The environment of the evaluation is not that of the run: {remedy}: '
       f'{"; ".join(changes)}.'
     )
+  return environment
 
 
 def main(given: Any = None) -> None:
@@ -110,9 +111,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   from batch_rl.runs import environments as environments_lib
 
   def create_checked_environment():
-    environment = create_environment()
-    _check_environment(record, environment)
-    return environment
+    return _check_environment(record, create_environment())
 
   runner = run_experiment.FixedReplayRunner
   bound = gin.get_bindings(runner)

@@ -228,10 +228,9 @@ def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
   played = collections.defaultdict(set)
   for run in runs:
     played[names[run.directory], run.game].add(run.protocol.get('rom'))
-  ambiguous = {key for key, md5s in played.items() if len(md5s) > 1}
   for run in runs:
     rom, key = rom_name(run), (names[run.directory], run.game)
-    if key in ambiguous and rom != "the dataset's":
+    if len(played[key]) > 1 and rom != "the dataset's":
       names[run.directory] += f' [rom={rom}]'
 
 

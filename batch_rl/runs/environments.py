@@ -53,8 +53,8 @@ class Environment(Protocol):
     """
 
 
-def check(environment: Any) -> None:
-  """Checks that an object is an environment.
+def check(environment: Any) -> Any:
+  """Returns an object, after checking that it is an environment.
 
   Raises:
     ValueError: If an attribute or a method is missing.
@@ -68,6 +68,7 @@ def check(environment: Any) -> None:
     raise ValueError(
       f'The environment {type(environment).__name__} {problem}: {hint}.'
     )
+  return environment
 
 
 def _problem(environment):

@@ -143,26 +143,26 @@ def _read_text(
   return statements
 
 
-def flatten(statements: Iterable[Any]) -> Iterator[Any]:
-  """Yields the statements of sources and of the files that they include."""
+def binding_statements(
+  statements: Iterable[Any],
+) -> Iterator[config_parser.BindingStatement]:
+  """Yields the bindings of sources and of the files that they include."""
   for statement in statements:
     if isinstance(statement, list):
-      yield from flatten(statement)
-    else:
+      yield from binding_statements(statement)
+    elif isinstance(statement, config_parser.BindingStatement):
       yield statement
 
 
 def _import_agents(sources: Iterable[Source]) -> None:
-  for statement in flatten(sources):
-    if isinstance(statement, config_parser.BindingStatement):
-      _, selector, parameter, value, _ = statement
-      if (
-        parameter == 'agent_name'
-        and re.fullmatch(r'create_\w+_agent', selector)
-        and isinstance(value, str)
-        and user_modules.is_dotted(value)
-      ):
-        user_modules.load(value)
+  for _, selector, parameter, value, _ in binding_statements(sources):
+    if (
+      parameter == 'agent_name'
+      and re.fullmatch(r'create_\w+_agent', selector)
+      and isinstance(value, str)
+      and user_modules.is_dotted(value)
+    ):
+      user_modules.load(value)
 
 
 def _apply(source: Source) -> list[bound.Binding]:

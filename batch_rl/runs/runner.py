@@ -102,15 +102,13 @@ class RecordedRunner(run_experiment.Runner):
     self._partial: dict[str, Any] | None = None
     self._interruption = interruption.Interruption()
 
-    def create_checked_environment():
-      environment = create_environment_fn()
-      environments.check(environment)
-      return environment
-
     _wait_for_a_new_name(base_dir)
     with _intra_op_threads(intra_op_threads):
       super().__init__(
-        base_dir, create_agent_fn, create_checked_environment, **kwargs
+        base_dir,
+        create_agent_fn,
+        lambda: environments.check(create_environment_fn()),
+        **kwargs,
       )
     described = {
       'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
@@ -351,9 +349,6 @@ class RecordedRunner(run_experiment.Runner):
   def _report_scalars(self, scalars, iteration):
     """Writes `{tag: value}` of an iteration for TensorBoard; NaN is no value."""
     known = {tag: v for tag, v in scalars.items() if not math.isnan(v)}
-    mean = known.get('Eval/AverageReturns')
-    if mean is not None:
-      self._run_progress.evaluation = mean
     if self._summary_writer is not None:
       summary = tf.compat.v1.Summary()
       for tag, value in known.items():

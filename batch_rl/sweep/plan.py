@@ -12,10 +12,11 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from batch_rl.agents import registry
+from batch_rl.baselines.agents import REGISTRY as ONLINE
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store_directory
+from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
 from batch_rl.runs import games as games_lib
@@ -239,8 +240,7 @@ def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
   names = settings['games']
   if names in ('all', ['all']):
     names = dataset_games()
-  names = names if isinstance(names, list) else [names]
-  games = [_game(str(name), settings['data_dir']) for name in names]
+  games = [_game(str(name), settings['data_dir']) for name in _as_list(names)]
   runs, seeds = (
     number_ranges.parse(_joined(settings[name]), name)
     for name in ('runs', 'seeds')
@@ -328,10 +328,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
 
 def _methods(settings) -> Iterable[_Method]:
   """Yields every agent with every combination of the grid."""
-  grid = {
-    parameter: values if isinstance(values, list) else [values]
-    for parameter, values in settings['grid'].items()
-  }
+  grid = {name: _as_list(value) for name, value in settings['grid'].items()}
   for parameter, values in grid.items():
     if not isinstance(parameter, str) or values in ([], [None]):
       raise ValueError(
@@ -358,8 +355,7 @@ def _methods(settings) -> Iterable[_Method]:
 
 def _agents(settings) -> Iterable[_Method]:
   """Yields each agent with its own gin files and bindings."""
-  package = _PROGRAMS[settings['job']].rpartition('.')[0]
-  folder = registry.config_folder(package)
+  shipped = ONLINE if settings['job'] == 'online' else OFFLINE
   _strings('agents', [*settings['agents']])
   for name, own in settings['agents'].items():
     own = {'gin_files': own} if isinstance(own, str | list) else own or {}
@@ -373,11 +369,11 @@ def _agents(settings) -> Iterable[_Method]:
       default = name
     elif user_modules.is_dotted(name):
       class_name, short = name, name.rpartition('.')[2]
-      default = f'{folder}/base.gin'
+      default = f'{shipped.config_folder}/base.gin'
     elif own.get('gin_files'):
       default = None
     else:
-      known = registry.configs(folder)
+      known = shipped.configs
       default = known[choices.choose('agent', name, known)]
     paths = _strings('gin_files', own.get('gin_files') or default)
     bindings = _strings('gin_bindings', own.get('gin_bindings'))
@@ -408,9 +404,7 @@ def check_data(cells: Iterable[Cell]) -> None:
 
 def _strings(name: str, value: Any) -> list[str]:
   """Returns a string or a list of strings as a list; None is an empty one."""
-  values = (
-    value if isinstance(value, list) else [] if value is None else [value]
-  )
+  values = _as_list(value)
   if wrong := [v for v in values if isinstance(v, dict)]:
     remedy = {
       'agents': 'give a mapping, without the dash',
@@ -424,9 +418,16 @@ def _strings(name: str, value: Any) -> list[str]:
   return values
 
 
+def _as_list(value: Any) -> list[Any]:
+  """Returns a list as it is, None as an empty one, and another value in one."""
+  if isinstance(value, list):
+    return value
+  return [] if value is None else [value]
+
+
 def _joined(value: Any) -> str:
   """Returns a value as text, and the values of a list separated by commas."""
-  return ','.join(map(str, value)) if isinstance(value, list) else str(value)
+  return ','.join(map(str, _as_list(value)))
 
 
 def as_gin(value) -> str:

@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gin import config_parser
-
 from batch_rl.runs import checkpoints, gin_files
 from batch_rl.runs.bindings import settings, syntax
 from batch_rl.sweep import cells as cell_lib
@@ -125,8 +123,8 @@ def rates(
 @functools.cache
 def _bound(paths: tuple[str, ...], bindings: tuple[str, ...]) -> dict[str, Any]:
   """Returns the last value of each parameter, and of each macro as '%name'."""
+  sources = gin_files.read(paths, bindings)
   return {
     statement.arg_name or f'%{statement.selector}': statement.value
-    for statement in gin_files.flatten(gin_files.read(paths, bindings))
-    if isinstance(statement, config_parser.BindingStatement)
+    for statement in gin_files.binding_statements(sources)
   }

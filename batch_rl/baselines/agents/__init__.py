@@ -6,6 +6,5 @@ REGISTRY = registry.Registry(
   'online',
   __name__,
   bases=('logged_agent.LoggedAgentMixin', 'random_agent.RandomAgent'),
-  renamed={'rainbow_agent': 'c51'},
   former={'rainbow': 'c51', 'rem': 'multi_network_dqn'},
 )

@@ -6,6 +6,5 @@ REGISTRY = registry.Registry(
   'offline',
   __name__,
   bases=('fixed_replay_agent.FixedReplayAgentMixin',),
-  renamed={'rainbow_agent': 'c51'},
   former={'rainbow': 'c51'},
 )

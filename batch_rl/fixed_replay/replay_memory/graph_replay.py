@@ -333,9 +333,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if seed is None and is_first:
       return  # The constructor has drawn its shards.
     self.memory.reseed(seed)
-    redrawn = self.memory.redraw()
-    self.memory.skip(first_batch)
-    if redrawn:
+    if self.memory.redraw():
       self._use_frames(self.memory)
+    self.memory.skip(first_batch)
     if self._prefetcher is not None:
       self._prefetcher.restart(first_batch)
