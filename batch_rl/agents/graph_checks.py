@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
@@ -126,21 +127,33 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
       )
 
 
-def check_gradients(pairs: Iterable[tuple[Any, Any]], agent: type) -> None:
-  """Checks that the loss depends on weights.
+def check_gradients(
+  pairs: Iterable[tuple[Any, Any]], networks: Mapping[str, Any], agent: type
+) -> None:
+  """Checks that the loss depends on weights, and warns of networks without any.
 
   Args:
     pairs: Gradients and variables, as from an optimiser's `compute_gradients`.
+    networks: Networks of the agent by name, without target copies.
     agent: Class of the agent.
 
   Raises:
     ValueError: If no weight has a gradient.
   """
-  if all(gradient is None for gradient, _ in pairs):
+  trained = {weight.name for gradient, weight in pairs if gradient is not None}
+  if not trained:
     raise ValueError(
       f'{agent.__name__}.loss does not depend on any trained weight: compute it from '
       'self.online(batch.state), without tf.stop_gradient around all of it.'
     )
+  for name, network in networks.items():
+    weights = {weight.name for weight in network.trainable_weights}
+    if weights and weights.isdisjoint(trained):
+      logging.warning(
+        '%s.loss does not depend on the network %r, which stays as it is.',
+        agent.__name__,
+        name,
+      )
 
 
 def assigns(graph: tf.Graph) -> bool:

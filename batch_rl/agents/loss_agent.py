@@ -144,8 +144,13 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
     Raises:
       ValueError: If another network has the name, a target copy would not read the
-        states, or both `on_features` and `on_torso` are given.
+        states, both `on_features` and `on_torso` are given, or the agent is complete.
     """
+    if hasattr(self, '_saver'):  # Checkpoints would not have the weights.
+      raise ValueError(
+        f'{name!r} is made after the constructor of {type(self).__name__}: call '
+        'add_network in build_networks.'
+      )
     if on_features and on_torso:
       raise ValueError(
         f'{name!r} reads either features or torso: give one of on_features and on_torso.'
@@ -296,7 +301,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
         # Keeps the backward pass of a user's network on its device.
         colocate_gradients_with_ops=True,
       )
-      graph_checks.check_gradients(pairs, type(self))
+      graph_checks.check_gradients(pairs, self.networks, type(self))
       # A function orders reads and assignments; in a graph, the loss of one network
       # might read another one that is already updated.
       computed = []

@@ -73,6 +73,11 @@ class Registry:
     if user_modules.is_dotted(name):
       user_modules.find(str(name))
     elif name is None or self.current(name) not in self.modules:
+      if '<locals>' in str(name):
+        raise ValueError(
+          f'{name} is defined in a function, so a run could not find it again: define '
+          'it at the top level of a module.'
+        )
       if name in self.configs:
         raise ValueError(
           f'{name} is not an agent but a gin file, {self.configs[name]}: give '

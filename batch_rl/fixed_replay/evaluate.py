@@ -106,7 +106,6 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   )
   import tensorflow as tf
 
-  from batch_rl.agents import restored_weights
   from batch_rl.fixed_replay import run_experiment, vector_evaluation
   from batch_rl.runs import environments as environments_lib
 
@@ -149,7 +148,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
 
   def play():
     for iteration, checkpoint in chosen.items():
-      restored_weights.load(agent, checkpoint.weights)
+      recorded_run.restore(agent, checkpoint)
       seed = zlib.crc32(f'{given.seed} {iteration}'.encode())
       with progress_bars.bar(total=num_steps) as bar:
         episodes = vector_evaluation.play_episodes(

@@ -185,6 +185,24 @@ def load_functions(
   return create_agent, bound.get('create_environment_fn', create_environment)
 
 
+def restore(agent: Any, checkpoint: checkpoints.Checkpoint) -> None:
+  """Restores the weights of an agent that only acts, and what it has saved besides.
+
+  Raises:
+    ValueError: If the checkpoint is damaged, or does not fit the agent.
+  """
+  # TensorFlow takes seconds to import.
+  from batch_rl.agents import restored_weights
+
+  restored_weights.load(agent, checkpoint.weights)
+  agent._replay.load = lambda *_: None  # It has no data.
+  number, bundle = checkpoint.position.number, checkpoint.read()['agent']
+  if not agent.unbundle(checkpoint.directory, number, bundle):
+    raise ValueError(
+      f'{type(agent).__name__}.unbundle refuses the checkpoint {checkpoint.directory}.'
+    )
+
+
 @contextlib.contextmanager
 def acting_agent(
   base_dir: str, checkpoint: checkpoints.Checkpoint
@@ -207,7 +225,6 @@ def acting_agent(
   # TensorFlow takes seconds to import.
   import tensorflow as tf
 
-  from batch_rl.agents import restored_weights
   from batch_rl.fixed_replay.agents import fixed_replay_agent
 
   record = read_record(base_dir)
@@ -230,7 +247,7 @@ def acting_agent(
       )
     agent.eval_mode = True
     try:
-      restored_weights.load(agent, checkpoint.weights)
+      restore(agent, checkpoint)
       yield agent
     finally:
       agent._sess.close()

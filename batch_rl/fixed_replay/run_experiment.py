@@ -130,7 +130,8 @@ class FixedReplayRunner(runner.RecordedRunner):
     if self._seed is not None and getattr(self._agent, '_seed', 0) is None:
       logging.warning(
         'The run has seed %d, but its agent is unseeded, so it cannot be repeated: let '
-        'create_agent_fn pass seed=batch_rl.fixed_replay.run_seed() to the agent.',
+        'create_agent_fn pass seed=batch_rl.fixed_replay.run_seed() to the agent, and its '
+        'constructor pass on **kwargs.',
         self._seed,
       )
 

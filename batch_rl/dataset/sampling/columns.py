@@ -1,8 +1,8 @@
 """The columns of a batch of transitions: one function for each.
 
 A function gets the `Rows` of some transitions and returns an array with an entry for
-each. Samplers, PyTorch, JAX, the replay memory and `needs` of an agent know it by its
-name. A user's module adds its own by `column`.
+each, which depends on its own row only. `Sampler.named_columns`, the replay memory and
+`needs` of an agent know it by its name. A user's module adds its own by `column`.
 """
 
 import functools
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from batch_rl.dataset.sampling import compiled_batches, row_ranges, row_sampler
 from batch_rl.utils import choices
@@ -112,7 +113,12 @@ def check(names: Iterable[str]) -> tuple[str, ...]:
   return tuple(name for name in dict.fromkeys(names) if name not in STANDARD)
 
 
-def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
+def find(name: str) -> Column:
+  """Returns a column by its name; raises a ValueError if it is unknown."""
+  return COLUMNS[choices.choose('column', name, COLUMNS)]
+
+
+def column(dtype: npt.DTypeLike) -> Callable[[Callable], Callable]:
   """Makes a function the column of its name.
 
   Args:
@@ -123,9 +129,12 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
     `store`. It returns a value for each, (n,).
 
   Raises:
+    TypeError: If `dtype` is none, e.g. a function that `column` decorates without ().
     ValueError: When it is applied, if the package has a column of this name, such as
       `reward`, or batches have another attribute of it, such as `count`.
   """
+
+  scalar = np.dtype(dtype).type  # `float` is a dtype, too
 
   def register(function):
     name = function.__name__
@@ -135,7 +144,7 @@ def column(dtype: type[np.generic]) -> Callable[[Callable], Callable]:
       raise ValueError(
         f'{name} is an attribute of batches: give your column another name.'
       )
-    COLUMNS[name] = Column(function, dtype)
+    COLUMNS[name] = Column(function, scalar)
     return function
 
   return register

@@ -222,6 +222,9 @@ class Sampler(row_sampler.RowSampler):
     Args:
       rows: Rows of the run, int64 (n,).
       names: Names of the columns.
+
+    Raises:
+      ValueError: If a column is unknown.
     """
     at = columns_lib.Rows(self, rows, self.discounts)
-    return {name: columns_lib.COLUMNS[name](at) for name in names}
+    return {name: columns_lib.find(name)(at) for name in names}

@@ -71,16 +71,15 @@ class _Arrays:
     """Returns consecutive batches, from batch `number` on."""
     sampler, size = self._memory.sampler, self._size
     batches = sampler.batches(number, size, count, self._form)
-    rows = np.concatenate([batch.rows for batch in batches])
-    columns = sampler.named_columns(rows, self._further)
-    columns['indices'] = self._memory.indices_of(rows)
-    if self._frames is not None:
-      columns['places'] = self._frames.places.of(rows)
     loaded = []
-    for i, batch in enumerate(batches):
-      part = slice(i * size, (i + 1) * size)
+    for batch in batches:
+      # A user's column may depend on all rows that it gets.
+      columns = sampler.named_columns(batch.rows, self._further)
+      columns['indices'] = self._memory.indices_of(batch.rows)
+      if self._frames is not None:
+        columns['places'] = self._frames.places.of(batch.rows)
       arrays = [
-        columns[name][part] if name in columns else getattr(batch, name)
+        columns[name] if name in columns else getattr(batch, name)
         for name in self.types
       ]
       loaded.append(tuple(map(np.asarray, arrays, self._dtypes)))
@@ -240,6 +239,10 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       use_staging: Unused.
     """
     is_stored = not self.memory._draws_itself
+    if is_stored and self._further:
+      # An error of a user's column would be lost among TensorFlow's lines.
+      [first] = self.memory.sampler.batches(0, self.batch_size, frames=None)
+      self.memory.sampler.named_columns(first.rows, self._further)
     # The prefetcher's threads hold this object, not the replay, and end with the replay.
     self._arrays = _Arrays(
       self.memory,

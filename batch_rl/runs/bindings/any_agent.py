@@ -89,7 +89,7 @@ def _is_of_user(binding: bound.Binding) -> bool:
 
 def _has(agent_class, parameter, agents):
   """Returns whether the agent has a parameter; refuses one that none has."""
-  if parameter in bound.parameters(agent_class):
+  if any(parameter in bound.parameters(c) for c in agent_class.__mro__):
     return True
   classes = agent_class, *agents.load_all().values()
   known: set[str] = set().union(*map(bound.parameters, classes))

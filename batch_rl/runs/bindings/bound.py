@@ -101,7 +101,7 @@ def redirect(
     bindings: Bindings in the order of reading, after gin has read them.
     former: Full names that stand for the class.
     current: Full names of the class and of its base classes, the class first. A binding
-      of a base class is replaced there.
+      of a base class is replaced there. Else the first that has the parameter gets it.
 
   Returns:
     The bindings of each parameter that was bound by a former name.
@@ -111,10 +111,15 @@ def redirect(
     if binding.parameter and binding.selector in (*former, *current):
       by_parameter[binding.scope, binding.parameter].append(binding)
   redirected = []
-  for same in by_parameter.values():
+  for (_, parameter), same in by_parameter.items():
     selectors = [binding.selector for binding in same]
     if selectors[-1] in former:
-      same[-1].move(next((c for c in current if c in selectors), current[0]))
+      owners = [c for c in current if c in selectors] or [
+        c
+        for c in current
+        if parameter in parameters(gin_internals.find(c).wrapped)
+      ]
+      same[-1].move((owners or current)[0])
     if replaced := [binding for binding in same if binding.selector in former]:
       redirected.append(same)
     for binding in replaced:

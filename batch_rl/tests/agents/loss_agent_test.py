@@ -133,6 +133,26 @@ def test_draws_of_a_loss_have_independent_seeds(make_agent):
   assert len(set(found['First'])) == 5
 
 
+class Forgetful(OfflineDQN):
+  """Trains only one of its networks."""
+
+  def build_networks(self):
+    self.add_network('policy', tf.keras.layers.Flatten)
+    self.add_network('value', OneUnit, on_features=True)
+
+
+def OneUnit(name):  # noqa: N802 (stands for a class)
+  return tf.keras.layers.Dense(1, name=name)
+
+
+def test_a_network_that_is_never_trained_is_named(make_agent, caplog):
+  agent = make_agent(class_=Forgetful)
+  [message] = [r.getMessage() for r in caplog.records]
+  assert "Forgetful.loss does not depend on the network 'value'" in message
+  with pytest.raises(ValueError, match="'late' .* in build_networks"):
+    agent.add_network('late', OneUnit)
+
+
 class ReadsLate(correctness.FixedBatch, OfflineDQN):
   """Trains a variable by a loss that reads online weights after the others."""
 
@@ -325,6 +345,35 @@ class Mixed(OfflineDQN):
   def choose_actions(self, outputs, seed):
     values = outputs.q_values
     return tf.argmax(values - tf.reduce_mean(values, axis=0), axis=1)
+
+
+class Counting(OfflineDQN):
+  """Acts by what it did before, which evaluations do not follow."""
+
+  count = 0
+
+  def begin_episode(self, observation):
+    self.count = 0
+    return super().begin_episode(observation)
+
+  def _select_action(self):
+    self.count += 1
+    return self.count % 2
+
+
+# As in a user's module.
+Counting.begin_episode.__module__ = 'own'
+
+
+def test_a_policy_with_a_memory_is_reported(make_agent, caplog):
+  with fixed_replay_agent.without_data():
+    agents = [make_agent(class_=c) for c in (OwnSelection, Counting)]
+  for agent in agents:
+    agent.eval_mode = True
+    select(agent, range(20))
+  own, differs = (r.getMessage() for r in caplog.records)
+  assert 'do not call begin_episode of Counting' in own
+  assert 'Counting acts differently in 16 of 16' in differs
 
 
 class Both(Masked, OwnSelection):

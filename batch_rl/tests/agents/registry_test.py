@@ -41,6 +41,7 @@ def test_agents_are_found_by_both_kinds_of_names(find):
     (None, 'agent None; choose bc, c51, dqn'),
     ('dqnn', r'dqn\?.*c51, dqn'),
     ('MyAgent', 'my_module.MyAgent'),
+    ('mine.make.<locals>.MyAgent', 'top level'),
     ('mien.MyAgent', "'mien' for mien.MyAgent.*{own}"),
     ('mine.more.MyAgent', "'mine.more'"),
     ('mine.MyAgnt', r'MyAgent\?'),

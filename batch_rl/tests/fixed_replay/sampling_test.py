@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl import dataset
+from batch_rl.dataset.sampling import columns
 from batch_rl.dataset.shards import shard_files
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -96,6 +97,32 @@ def test_a_feed_has_further_columns(data_dir, ways, prefetch):
         assert found['steps'][i] == 1
         expected = np.exp((returns[at] - 1) / 0.1)
         assert found['weight'][i] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_column_gets_the_rows_of_one_batch(data_dir, monkeypatch):
+  monkeypatch.setattr(columns, 'COLUMNS', {**columns.COLUMNS})
+
+  @dataset.column(float)
+  def among(at):
+    return at.rows - at.rows.mean()
+
+  @dataset.column(np.float32)
+  def broken(at):
+    raise KeyError('own')
+
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    replay = Wrapped(data_dir, None, (2, 2), 4, batch_size=8, columns=['among'])
+    sampler = replay.memory.sampler
+    for number in range(3):
+      rows = sampler.draw(number, 8)
+      found = session.run(replay.transition['among'])
+      np.testing.assert_array_equal(found, rows - rows.mean())
+    with pytest.raises(KeyError, match='own'):  # not TensorFlow's
+      Wrapped(data_dir, None, (2, 2), 4, batch_size=8, columns=['broken'])
+  with pytest.raises(ValueError, match="column 'amogn'.*among"):
+    sampler.named_columns(rows, ['amogn'])
+  with pytest.raises(TypeError):
+    dataset.column(broken)
 
 
 def test_an_unknown_column_is_refused_with_the_known_ones():

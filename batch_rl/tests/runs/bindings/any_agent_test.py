@@ -71,6 +71,21 @@ def test_a_line_names_what_a_file_in_the_wrong_order_replaces(
   assert named >= replaced and bool(named) == bool(replaced)
 
 
+@gin.configurable
+class Closed(Quantile):
+  """A user's agent that does not pass on all parameters."""
+
+  def __init__(self, sess, num_actions, kappa=1.0):
+    super().__init__(sess, num_actions, None, kappa=kappa)
+
+
+def test_the_first_class_with_the_parameter_gets_it():
+  bind('AnyAgent.gamma = 0.5', 'AnyAgent.kappa = 2.0', agent=Closed)
+  text = gin_files.config_text()
+  assert 'FixedReplayQuantileAgent.gamma = 0.5' in text
+  assert 'Closed.kappa = 2.0' in text
+
+
 def test_parameters_of_other_agents_are_left_out_and_of_none_refused():
   bind('AnyAgent.num_heads = 3')
   assert 'num_heads' not in gin_files.config_text()

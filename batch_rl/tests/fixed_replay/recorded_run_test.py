@@ -1,0 +1,42 @@
+"""An agent that only acts, restored from a checkpoint."""
+
+import numpy as np
+import pytest
+
+from batch_rl.fixed_replay import recorded_run
+from batch_rl.fixed_replay.agents import fixed_replay_agent
+from batch_rl.runs import checkpoints
+from batch_rl.tests import cartpole
+
+
+class Phased(cartpole.OFFLINE_CLASSES['dqn']):
+  """Keeps state of its own, as Dopamine's agents do."""
+
+  phase = 0
+
+  def bundle_and_checkpoint(self, checkpoint_dir, iteration_number):
+    bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration_number)
+    return {**bundle, 'phase': self.phase}
+
+  def unbundle(self, checkpoint_dir, iteration_number, bundle):
+    self.phase += bundle['phase']
+    return self.phase == 3 and super().unbundle(
+      checkpoint_dir, iteration_number, bundle
+    )
+
+
+def test_own_state_is_restored_without_data(make_agent, tmp_path):
+  agent = make_agent(class_=Phased)
+  agent.phase = 3
+  saved = checkpoints.Checkpoints(str(tmp_path))
+  position = checkpoints.Position(1)
+  saved.save(position, agent.bundle_and_checkpoint, {}, {})
+  with fixed_replay_agent.without_data():
+    fresh = make_agent(class_=Phased)
+  [checkpoint] = checkpoints.find(str(tmp_path))
+  recorded_run.restore(fresh, checkpoint)
+  assert fresh.phase == 3
+  found, expected = (cartpole.weights(a, 'Online') for a in (fresh, agent))
+  np.testing.assert_array_equal(found, expected)
+  with pytest.raises(ValueError, match='Phased.unbundle refuses .*ckpt-0'):
+    recorded_run.restore(fresh, checkpoint)
