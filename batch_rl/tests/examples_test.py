@@ -85,7 +85,7 @@ def test_an_environment_is_logged_and_trained_on():
   user_code.run_script(str(script), 'data/GridWorld/1/replay_logs')
   run = run_directories.as_run('data/GridWorld/1')
   assert not run_checks.verify(run.data_dir).problems
-  statistics = run_statistics.compute(run)
+  statistics = run_statistics.RunStatistics(run)
   assert statistics.game == 'GridWorld'
   assert statistics.totals()['episodes'] == 300
   # Each step costs 0.1; the opposite corner is 8 steps away.

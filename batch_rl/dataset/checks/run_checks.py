@@ -78,7 +78,7 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   if report.findings:
     return report
   try:
-    computed = run_statistics.compute(run)
+    computed = run_statistics.RunStatistics(run)
   except ValueError as error:
     return report.with_findings([Finding('error', run.data_dir, str(error))])
   keys = 'shard', 'rows', 'episodes'

@@ -4,7 +4,6 @@ Episodes may span shards, and padding rows do not count as agent steps. Frames a
 read.
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,13 @@ from batch_rl.utils import files
 MAX_ACTIONS = 10_000
 
 
-@dataclasses.dataclass(frozen=True)
 class RunStatistics:
-  """Statistics of a run with n complete episodes, made by `compute`.
+  """Statistics of a run with n complete episodes, read on all processors.
 
   Rows are numbered through the run as it is on disk, padding included.
+
+  Args:
+    run: Run of shards, or a store.
 
   Attributes:
     run: Run that was read.
@@ -40,19 +41,57 @@ class RunStatistics:
     last: int64 (n,), terminal row of each episode.
     returns: float64 (n,), sum of the rewards of each episode.
     episodes_cut: Number of episodes whose first rows are missing.
+
+  Raises:
+    ValueError: If there are no shards, a shard is incomplete or damaged, or the
+      shards belong to different runs.
   """
 
-  run: run_directories.RunDirectory
-  manifest: dict[str, Any]
-  data: store_lib.Store
-  problems: list[str]
-  padding: np.ndarray
-  actions: np.ndarray
-  ends_in: np.ndarray
-  first: np.ndarray
-  last: np.ndarray
-  returns: np.ndarray
-  episodes_cut: int
+  def __init__(self, run: run_directories.RunDirectory):
+    self.run = run
+    self.manifest = manifests.read(run.data_dir)
+    self.data = data = store_lib.Store(run.data_dir, pack=False)
+    self.problems = list(data.problems)
+    if truncated := len(data.truncations):
+      self.problems.append(
+        f'{truncated:,} episodes were truncated. The shards mark their ends as terminal; '
+        'batches do not treat them so.'
+      )
+    found = subsets.trajectories(data)
+    first = np.minimum(found.steps_begin, found.stop)
+    rows = found.begin[:, None] + np.arange(
+      (first - found.begin).max(initial=0)
+    )
+    self.padding = rows[rows < first[:, None]]
+    self.actions = self._count_actions()
+    ended = np.isin(found.stop - 1, data.ends)
+    complete = ended & found.at_reset
+    self.first = first[complete]
+    self.last = found.stop[complete] - 1
+    shard, _ = data.ring_of(self.last)
+    self.ends_in = np.array(data.suffixes)[shard]
+    self.returns = found.returns[complete]
+    self.episodes_cut = int((ended & ~found.at_reset).sum())
+
+  def _count_actions(self) -> np.ndarray:
+    """Returns the number of agent steps by action."""
+    data = self.data
+    lowest, highest = data.action_range()
+    if lowest < 0 or highest >= MAX_ACTIONS:
+      raise ValueError(
+        f'{data.data_dir} has action {lowest if lowest < 0 else highest}: actions are 0 to '
+        f'{MAX_ACTIONS - 1:,}.'
+      )
+    # NumPy counts 64-bit copies: one shard at a time saves memory.
+    actions = np.sum(
+      [
+        np.bincount(part, minlength=max(highest + 1, 1))
+        for part in np.split(data.action, data.starts[1:-1])
+      ],
+      axis=0,
+    )
+    actions[0] -= len(self.padding)  # Padding has action 0.
+    return np.maximum(actions, 0)
 
   @property
   def lengths(self) -> np.ndarray:
@@ -167,59 +206,3 @@ def _statistics(values: np.ndarray) -> dict[str, float] | None:
   if not len(values):
     return None
   return {name: float(getattr(np, name)(values)) for name in names}
-
-
-def compute(run: run_directories.RunDirectory) -> RunStatistics:
-  """Reads actions, rewards and terminals of a run, on all processors.
-
-  Args:
-    run: Run of shards, or a store.
-
-  Raises:
-    ValueError: If there are no shards, a shard is incomplete or damaged, or the
-      shards belong to different runs.
-  """
-  manifest = manifests.read(run.data_dir)
-  data = store_lib.Store(run.data_dir, pack=False)
-  problems = list(data.problems)
-  if truncated := len(data.truncations):
-    problems.append(
-      f'{truncated:,} episodes were truncated. The shards mark their ends as terminal; '
-      'batches do not treat them so.'
-    )
-  lowest, highest = data.action_range()
-  if lowest < 0 or highest >= MAX_ACTIONS:
-    raise ValueError(
-      f'{data.data_dir} has action {lowest if lowest < 0 else highest}: actions are 0 to '
-      f'{MAX_ACTIONS - 1:,}.'
-    )
-  found = subsets.trajectories(data)
-  first = np.minimum(found.steps_begin, found.stop)
-  rows = found.begin[:, None] + np.arange((first - found.begin).max(initial=0))
-  padding = rows[rows < first[:, None]]
-  # NumPy counts 64-bit copies: one shard at a time saves memory.
-  actions = np.sum(
-    [
-      np.bincount(part, minlength=max(highest + 1, 1))
-      for part in np.split(data.action, data.starts[1:-1])
-    ],
-    axis=0,
-  )
-  actions[0] -= len(padding)  # Padding has action 0.
-  ended = np.isin(found.stop - 1, data.ends)
-  complete = ended & found.at_reset
-  last = found.stop[complete] - 1
-  shard, _ = data.ring_of(last)
-  return RunStatistics(
-    run=run,
-    manifest=manifest,
-    data=data,
-    problems=problems,
-    padding=padding,
-    actions=np.maximum(actions, 0),
-    ends_in=np.array(data.suffixes)[shard],
-    first=first[complete],
-    last=last,
-    returns=found.returns[complete],
-    episodes_cut=int((ended & ~found.at_reset).sum()),
-  )

@@ -47,7 +47,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
   if run is None and not (plot or video):
     console.list_runs(arguments)
     return 0
-  statistics = run_statistics.compute(run or console.one_run(arguments))
+  statistics = run_statistics.RunStatistics(run or console.one_run(arguments))
   document = statistics.to_json()
   lines = _describe(statistics, document)
   if plot:

@@ -59,7 +59,7 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
   assert threads == {'1'} and os.environ[name] == '2'
   directory = run_directories.as_run(str(logged))
   assert run_checks.verify(directory.data_dir).problems == []
-  statistics = run_statistics.compute(directory)
+  statistics = run_statistics.RunStatistics(directory)
   images = frame_images.read_images(statistics.data, np.array([0, 50]))
   assert images.shape == (2, 10, 10, 3) and images.any()
 

@@ -87,4 +87,4 @@ def is_well(logs):
 
 def compute(directory):
   """Returns the statistics of the run in a directory."""
-  return run_statistics.compute(run_directories.as_run(str(directory)))
+  return run_statistics.RunStatistics(run_directories.as_run(str(directory)))
