@@ -140,9 +140,6 @@ def compacted(columns: Columns) -> Columns:
 
 def _narrow(column: np.ndarray, dtype) -> np.ndarray:
   """Returns the column in a smaller dtype, if no value changes."""
-  info = np.iinfo(dtype)
-  # False for NaN as well.
-  if not np.all((column >= info.min) & (column <= info.max)):
-    return column
-  narrow = column.astype(dtype)
+  with np.errstate(invalid='ignore'):  # NaN becomes a number, which differs.
+    narrow = column.astype(dtype)
   return narrow if np.array_equal(narrow, column) else column
