@@ -85,6 +85,34 @@ def _call_crc32(context, function, crc, address, size):
   )
 
 
+def _llvm_call(name, kinds, constants):
+  """Returns the result of an intrinsic that calls one of LLVM's.
+
+  Args:
+    name: Name of LLVM's intrinsic, without the types of its arguments.
+    kinds: Bits of each argument; 0 for an address.
+    constants: Constants of LLVM that follow the arguments.
+  """
+
+  def generate(context, builder, signature, values):
+    pointer = context.get_value_type(types.voidptr)
+    arguments = [
+      builder.trunc(value, ir.IntType(bits))
+      if bits
+      else builder.inttoptr(value, pointer)
+      for value, bits in zip(values, kinds, strict=True)
+    ]
+    # The full name has the types, except that of a byte, which is always the same.
+    named = [x.type for x in arguments if x.type != ir.IntType(8)]
+    arguments += constants
+    kind = ir.FunctionType(ir.VoidType(), [x.type for x in arguments])
+    function = builder.module.declare_intrinsic(name, named, kind)
+    builder.call(function, arguments)
+    return context.get_dummy_value()
+
+  return types.void(*[types.int64] * len(kinds)), generate
+
+
 @intrinsic
 def _copy_bytes(context, target, source, size):
   """Copies bytes: a small constant number directly, others by the C library's `memcpy`.
@@ -92,56 +120,21 @@ def _copy_bytes(context, target, source, size):
   That writes large blocks without reading their old content into the cache, which takes
   less than half the time of a loop.
   """
-
-  def generate(context, builder, signature, arguments):
-    target, source, size = arguments
-    pointer = context.get_value_type(types.voidptr)
-    target, source = (builder.inttoptr(a, pointer) for a in (target, source))
-    function = builder.module.declare_intrinsic(
-      'llvm.memcpy', [pointer, pointer, size.type]
-    )
-    builder.call(function, [target, source, size, _NOT_VOLATILE])
-    return context.get_dummy_value()
-
-  return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def _prefetch(context, address):
-  """Asks for the cache line at an address, without waiting for it."""
-
-  def generate(context, builder, signature, arguments):
-    pointer = context.get_value_type(types.voidptr)
-    number = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-    function = builder.module.declare_intrinsic(
-      'llvm.prefetch', (pointer,), kind
-    )
-    address = builder.inttoptr(arguments[0], pointer)
-    # For reading, into the second cache.
-    is_write, locality, is_data = (ir.Constant(number, n) for n in (0, 2, 1))
-    builder.call(function, [address, is_write, locality, is_data])
-    return context.get_dummy_value()
-
-  return types.void(types.int64), generate
+  return _llvm_call('llvm.memcpy', (0, 0, 64), [_NOT_VOLATILE])
 
 
 @intrinsic
 def _fill_bytes(context, target, value, size):
   """Sets bytes to a value by the C library's `memset`."""
+  return _llvm_call('llvm.memset', (0, 8, 64), [_NOT_VOLATILE])
 
-  def generate(context, builder, signature, arguments):
-    target, value, size = arguments
-    pointer = context.get_value_type(types.voidptr)
-    target = builder.inttoptr(target, pointer)
-    value = builder.trunc(value, ir.IntType(8))
-    function = builder.module.declare_intrinsic(
-      'llvm.memset', [pointer, size.type]
-    )
-    builder.call(function, [target, value, size, _NOT_VOLATILE])
-    return context.get_dummy_value()
 
-  return types.void(types.int64, types.int64, types.int64), generate
+@intrinsic
+def _prefetch(context, address):
+  """Asks for the cache line at an address, without waiting for it."""
+  # For reading, into the second cache, data.
+  options = [ir.Constant(ir.IntType(32), n) for n in (0, 2, 1)]
+  return _llvm_call('llvm.prefetch', (0,), options)
 
 
 # --- drawing ------------------------------------------------------------------
