@@ -2,10 +2,9 @@
 
 import argparse
 import dataclasses
-import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -95,23 +94,14 @@ def _fetch(arguments: argparse.Namespace) -> int:
   argument_types.check_outside(data_dir, arguments.source)
   if len(set(arguments.game)) < len(arguments.game):
     raise ValueError(f'--game={" ".join(arguments.game)} repeats a game.')
-  make_run: Callable[[str, str, int, str], fetched_run.FetchedRun]
-  make_run = shard_run.ShardRun
-  if is_unplugged:
-    make_run = functools.partial(
-      unplugged_run.UnpluggedRun, last_step=arguments.last_step
-    )
   remote = connect(arguments.source, arguments.timeout)
+  runs = [
+    _make_run(arguments, remote.name, game, number)
+    for game in arguments.game
+    for number in run_numbers
+  ]
   try:
-    runs = plan_lib.make_plan(
-      remote,
-      make_run,
-      arguments.game,
-      run_numbers,
-      numbers,
-      data_dir,
-      arguments.jobs,
-    )
+    plan_lib.make_plan(remote, runs, numbers, arguments.jobs)
   except remotes.RemoteError as error:
     message = str(error)
     if isinstance(error, remotes.TransientError):
@@ -168,6 +158,18 @@ def _fetch(arguments: argparse.Namespace) -> int:
   document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
   console.show(arguments, document, _summarize(result, runs))
   return int(bool(result.wrong))
+
+
+def _make_run(
+  arguments: argparse.Namespace, source: str, game: str, number: int
+) -> fetched_run.FetchedRun:
+  """Returns a run in the layout of the source, with its local directory."""
+  directory = os.path.join(arguments.data_dir, game, str(number))
+  if arguments.layout == 'unplugged':
+    return unplugged_run.UnpluggedRun(
+      source, game, number, directory, arguments.last_step
+    )
+  return shard_run.ShardRun(source, game, number, directory)
 
 
 def _check_disk_space(needed: int, purpose: str, destination: str) -> None:

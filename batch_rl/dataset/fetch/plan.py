@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,48 +22,39 @@ _MOST_NUMBERS = 10_000
 
 def make_plan(
   remote: remotes.Remote,
-  make_run: Callable[[str, str, int, str], fetched_run.FetchedRun],
-  games: Sequence[str],
-  numbers: Sequence[int],
+  runs: Sequence[fetched_run.FetchedRun],
   shards: Sequence[int] | None,
-  destination: str,
   jobs: int,
-) -> list[fetched_run.FetchedRun]:
-  """Plans the fetch of each run of each game.
+) -> None:
+  """Plans the fetch of runs: sets their files, and what is missing.
 
   Args:
     remote: Remote root of a dataset, the folder above the games.
-    make_run: Constructor of a run in the layout of the remote.
-    games: Names of the games.
-    numbers: Run numbers.
+    runs: Runs in the layout of the remote.
     shards: Numbers of shards or checkpoints; None for all.
-    destination: Local root of the dataset.
     jobs: Number of parallel requests.
 
   Raises:
     PermanentError: If the remote lacks or refuses all runs.
     TransientError: If the remote cannot be reached.
-    ValueError: If a game, run or shard does not exist, or a local file differs from
-      the remote one.
+    ValueError: If a shard does not exist, or a local file differs from the remote one.
   """
-  runs, reasons = [], set()
-  for game, number in itertools.product(games, numbers):
-    directory = os.path.join(destination, game, str(number))
-    run = make_run(remote.name, game, number, directory)
-    runs.append(run)
+  reasons = set()
+  for run in runs:
     try:
       _plan_run(remote, run, shards, jobs)
     except remotes.PermanentError as error:
       reasons.add(str(error))
       run.missing = [f'{run.title} is not available: {error}']
   if any(run.files for run in runs):
-    return runs
+    return
   if reasons:
     titles = ', '.join(run.title for run in runs)
     if shards:
       titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
     known = (*roms.games(), *minatar.GAMES)
-    hints = [choices.hint(game, known) for game in games if game not in known]
+    unknown = dict.fromkeys(run.game for run in runs if run.game not in known)
+    hints = [choices.hint(game, known) for game in unknown]
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '
