@@ -9,7 +9,6 @@ from batch_rl.dataset.sampling import episodes, sampler, sequences
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
-from batch_rl.utils import progress_bars
 
 
 def open(  # noqa: A001  (used as `dataset.open`)
@@ -50,18 +49,8 @@ def open(  # noqa: A001  (used as `dataset.open`)
     preload=preload,
     skip_damaged=skip_damaged,
     pack=False,
-    progress=lambda rows: bar.update(rows),
   )
-  total = store.rows_to_pack
-  with progress_bars.bar(
-    total=total,
-    desc=f'packing {directory}',
-    unit='row',
-    unit_scale=True,
-    disable=None if show_progress and total else True,
-    delay=1,
-  ) as bar:
-    store.pack()
+  store.pack(f'packing {directory}', show_progress)
   return LoggedRun(store)
 
 

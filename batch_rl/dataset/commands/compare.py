@@ -5,6 +5,7 @@ from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
 from batch_rl.dataset.comparison import comparison, copies, fingerprints
+from batch_rl.utils import progress_bars
 
 
 def add(commands: Any) -> None:
@@ -23,8 +24,10 @@ def add(commands: Any) -> None:
 
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
   """Reads a copy and shows the progress."""
-  with console.Progress() as progress:
-    copy.read(with_frames, progress.begin(copy.path, copy.store.rows))
+  with progress_bars.bar(
+    total=copy.store.rows, desc=copy.path, unit='row', unit_scale=True
+  ) as bar:
+    copy.read(with_frames, bar.update)
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
-"""Parser, output and progress of all commands of `python -m batch_rl.dataset`."""
+"""Parser and output of all commands of `python -m batch_rl.dataset`."""
 
 import argparse
-import contextlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NoReturn
 import tabulate
 
 from batch_rl.dataset import run_directories
-from batch_rl.utils import programs, progress_bars
+from batch_rl.utils import programs
 
 
 class Parser(argparse.ArgumentParser):
@@ -115,29 +114,3 @@ def size(count: int | None) -> str:
       return f'{amount:.3g} {unit}'
     amount /= 1000
   return f'{amount:,.1f} TB'
-
-
-class Progress(contextlib.ExitStack):
-  """Progress bar of the current stage, on a terminal; a context manager."""
-
-  _stage: str | None = None
-  _update: Callable[[int], None]
-
-  def begin(self, stage: str, total: int) -> Callable[[int], None]:
-    """Shows the bar of a stage; returns its callback, which threads may call."""
-    self.close()
-    is_size = stage == 'B'
-    bar = progress_bars.bar(
-      total=total,
-      desc='import' if is_size else stage,
-      unit='B' if is_size else '',
-      unit_scale=True,
-    )
-    self._stage, self._update = stage, self.enter_context(bar).update
-    return self._update
-
-  def __call__(self, stage: str, count: int, total: int) -> None:
-    """Advances the bar of a stage, in one thread; see `progress_bars.Callback`."""
-    if stage != self._stage:
-      self.begin(stage, total)
-    self._update(count)

@@ -25,8 +25,7 @@ def _convert(arguments: argparse.Namespace) -> int:
   if run.is_store:
     raise ValueError(f'{arguments.directory} is already a store.')
   argument_types.check_outside(arguments.store, run.data_dir)
-  with console.Progress() as progress:
-    converted = store.convert(run.data_dir, arguments.store, progress)
+  converted = store.convert(run.data_dir, arguments.store)
   size = sum(
     os.path.getsize(path)
     for suffix in converted.suffixes

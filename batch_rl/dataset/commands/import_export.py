@@ -142,10 +142,9 @@ def _import_episodes(
 ) -> int:
   """Imports a dataset of episodes, which may lack some files."""
   directory = arguments.destination
-  with console.Progress() as progress:
-    summary = store_import.import_parts(
-      source, directory, arguments.game, arguments.last_step or 'auto', progress
-    )
+  summary = store_import.import_parts(
+    source, directory, arguments.game, arguments.last_step or 'auto'
+  )
   if left_out := summary.get('left_out'):
     lines = [f'left out: {reason}' for reason in left_out.values()]
     lines.append(
@@ -174,8 +173,7 @@ def _import_dopamine(
     lines += [f'ignored: {name}' for name in shards.ignored]
     lines += [f'missing: {line}' for line in shards.left_out]
     print('\n'.join(lines), flush=True)
-  with console.Progress() as progress:
-    notes = dopamine_import.import_store(shards, directory, progress)
+  notes = dopamine_import.import_store(shards, directory)
   document = {
     'source': shards.input_dir,
     'destination': directory,
@@ -206,8 +204,7 @@ def _export(arguments: argparse.Namespace) -> int:
     opener = rlds_export.opener()
   elif arguments.format == 'minari':
     opener = minari_export.opener(destination)
-  with console.Progress() as progress:
-    summary = episode_export.export(run, destination, opener, subset, progress)
+  summary = episode_export.export(run, destination, opener, subset)
   console.show(arguments, summary, describe(summary))
   return 0
 

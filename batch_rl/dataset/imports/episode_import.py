@@ -264,10 +264,7 @@ class EpisodeReader(abc.ABC):
 
 
 def choose_last_step(
-  reader: EpisodeReader,
-  wanted: str,
-  first: Part,
-  progress: progress_bars.Callback = lambda stage, count, total: None,
+  reader: EpisodeReader, wanted: str, first: Part
 ) -> tuple[str, bool]:
   """Returns the content of terminal steps, and whether it is assumed.
 
@@ -278,7 +275,6 @@ def choose_last_step(
     reader: Reader of the dataset.
     wanted: One of `LAST_STEPS`.
     first: Part to begin with. Damage to others is ignored.
-    progress: Callback.
 
   Raises:
     ValueError: If the first part is damaged.
@@ -287,17 +283,20 @@ def choose_last_step(
   if known in LAST_STEPS[1:]:
     return known, False
   total = sum(part.size for part in reader.parts)
-  for part in sorted(reader.parts, key=lambda part: part != first):
-    position = 0
-    try:
-      for episode in reader.read(part, frames=False):
-        progress('inferring last steps', episode.position - position, total)
-        position = episode.position
-        if kind := episode.infer_last_step():
-          return kind, False
-    except ValueError:  # The import reports it.
-      if part == first:
-        raise
+  with progress_bars.bar(
+    total=total, desc='inferring last steps', unit='B', unit_scale=True
+  ) as bar:
+    for part in sorted(reader.parts, key=lambda part: part != first):
+      position = 0
+      try:
+        for episode in reader.read(part, frames=False):
+          bar.update(episode.position - position)
+          position = episode.position
+          if kind := episode.infer_last_step():
+            return kind, False
+      except ValueError:  # The import reports it.
+        if part == first:
+          raise
   return _ASSUMED_LAST_STEP, True
 
 

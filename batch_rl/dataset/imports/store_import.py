@@ -66,7 +66,6 @@ class StoreImport:
     command: Name of the command, for messages: 'import' or 'fetch'.
     last_step: Content of terminal steps, one of `LAST_STEPS`.
     own_names: Names that the command itself has in the directory.
-    progress: Callback for the search for the content of terminal steps.
 
   Raises:
     ValueError: If the directory cannot be written, is in use, or holds anything
@@ -80,13 +79,11 @@ class StoreImport:
     command: str,
     last_step: str = 'auto',
     own_names: Collection[str] = (),
-    progress: progress_bars.Callback = lambda stage, count, total: None,
   ):
     self.directory = directory
     self._identity = identity
     self._command = command
     self._last_step = last_step
-    self._progress = progress
     self._store = store_directory.StoreDirectory(directory)
     self._store.check_unused(own_names)
     self._manifest: dict[str, Any] = {}
@@ -230,7 +227,7 @@ class StoreImport:
     self, reader: episode_import.EpisodeReader, part: episode_import.Part
   ) -> dict[str, Any]:
     last_step, assumed = episode_import.choose_last_step(
-      reader, self._last_step, part, self._progress
+      reader, self._last_step, part
     )
     return {
       'manifest_version': 1,
@@ -358,7 +355,6 @@ def import_parts(
   directory: str,
   game: str | None = None,
   last_step: str = 'auto',
-  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Imports all parts of a dataset; continues an interrupted import.
 
@@ -367,8 +363,6 @@ def import_parts(
     directory: Store to create or to continue.
     game: Name of the game; None for the dataset's.
     last_step: Content of terminal steps, one of `LAST_STEPS`.
-    progress: Callback with the name of the stage, the amount done since the last
-      call and the total amount.
 
   Returns:
     A summary of the store, JSON-serialisable; or `left_out`, with the reason for each
@@ -386,24 +380,25 @@ def import_parts(
     reader.directory,
     reader.name,
   )
-  store = StoreImport(
-    directory, identity, 'import', last_step, progress=progress
-  )
+  store = StoreImport(directory, identity, 'import', last_step)
   with store.opened([part.number for part in reader.parts]):
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     total = sum(part.size for part in missing)
     left_out = {}
-    for part in missing:
-      try:
-        store.add(reader, part, lambda count: progress('B', count, total))
-      except episode_import.LastStepError:
-        raise
-      except ValueError as error:
-        left_out[part.name] = str(error)
-      except OSError as error:
-        where = f'{error.filename}: ' if error.filename else ''
-        raise OSError(
-          f'The import of {directory} has stopped: {where}{files.reason(error)}; '
-          'imported shards are kept, and the same command resumes.'
-        ) from error
+    with progress_bars.bar(
+      total=total, desc='import', unit='B', unit_scale=True
+    ) as bar:
+      for part in missing:
+        try:
+          store.add(reader, part, bar.update)
+        except episode_import.LastStepError:
+          raise
+        except ValueError as error:
+          left_out[part.name] = str(error)
+        except OSError as error:
+          where = f'{error.filename}: ' if error.filename else ''
+          raise OSError(
+            f'The import of {directory} has stopped: {where}{files.reason(error)}; '
+            'imported shards are kept, and the same command resumes.'
+          ) from error
     return {'left_out': left_out} if left_out else store.finish()

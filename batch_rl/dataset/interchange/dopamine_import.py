@@ -6,20 +6,17 @@ import shutil
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import digests, manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import machine, progress_bars, staging_directory, threads
+from batch_rl.utils import machine, staging_directory, threads
 
 
 def import_store(
-  shards: shard_discovery.DiscoveredShards,
-  directory: str,
-  progress: progress_bars.Callback = lambda stage, count, total: None,
+  shards: shard_discovery.DiscoveredShards, directory: str
 ) -> list[str]:
   """Packs shards into a store.
 
   Args:
     shards: Shards to import.
     directory: Directory of the store.
-    progress: See `store.convert`.
 
   Returns:
     Gaps and repetitions between the shards, one line each.
@@ -75,7 +72,7 @@ def import_store(
     origin = {'how': 'import', 'source': shards.input_dir}
     manifests.write(logs, manifest | {'origin': origin})
     try:
-      made = store.convert(logs, directory, progress, made_by='import')
+      made = store.convert(logs, directory, made_by='import')
     except ValueError as error:
       message = str(error)
       for link, path in [*originals.items(), (logs, shards.input_dir)]:

@@ -23,7 +23,6 @@ def export(
   destination: str,
   open_writer: OpenWriter,
   subset: str | None = None,
-  progress: progress_bars.Callback = lambda stage, count, total: None,
 ) -> dict[str, Any]:
   """Writes a run in another format, atomically.
 
@@ -32,8 +31,6 @@ def export(
     destination: Directory to create.
     open_writer: Opener of the dataset in the other format.
     subset: Subset of complete trajectories (`subsets`); None for all.
-    progress: Callback with the name of the stage, the amount done since the last
-      call and the total amount.
 
   Returns:
     A summary of the export, JSON-serialisable.
@@ -47,13 +44,16 @@ def export(
   reader = episodes.Reader(run, subset)
   count = steps = truncated = 0
   with staging_directory.StagingDirectory(destination) as stage:
-    with open_writer(reader, stage.create('made')) as (write, summary):
+    with (
+      open_writer(reader, stage.create('made')) as (write, summary),
+      progress_bars.bar(total=reader.rows, unit='step', unit_scale=True) as bar,
+    ):
       for episode in reader:
         if written := write(episode):
           count += 1
           steps += written
           truncated += not episode.ended
-        progress('steps', len(episode.action), reader.rows)
+        bar.update(len(episode.action))
       if not count:
         raise ValueError(f'{run.directory} has no transitions.')
     stage.publish('made')

@@ -4,6 +4,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,7 +19,7 @@ from batch_rl.dataset.store import (
   shard_packing,
   store_directory,
 )
-from batch_rl.utils import locks, machine
+from batch_rl.utils import locks, machine, progress_bars
 
 # Frames that the dictionary is trained on; more than 8 x 1,000 of Atari.
 _DICTIONARY_BYTES = 1 << 26
@@ -42,7 +43,6 @@ class PackedRun(frame_blocks.RunFrames):
     skip_damaged: Whether to skip damaged shards, with a warning, rather than
       fail.
     pack: Whether to start packing at once (see `start`).
-    progress: Callback that receives the number of rows packed each time.
     made_by: Command that makes the directory; see `StoreDirectory.begin`.
 
   Attributes:
@@ -64,12 +64,11 @@ class PackedRun(frame_blocks.RunFrames):
     preload: bool = False,
     skip_damaged: bool = False,
     pack: bool = True,
-    progress: Callable[[int], None] = lambda rows: None,
     made_by: str | None = None,
   ):
     self.data_dir = data_dir
     self._skip_damaged = skip_damaged
-    self._progress = progress
+    self._progress: Callable[[int], Any] = lambda rows: None
     self._made_by = made_by
     self._preferred: list[int] = []
     self.damaged: frozenset[int] = frozenset()
@@ -162,13 +161,28 @@ class PackedRun(frame_blocks.RunFrames):
     )
     self._thread.start()
 
-  def pack(self) -> None:
-    """Packs the remaining shards; raises the errors of `wait`."""
-    self.start()
-    try:
-      self.wait()
-    finally:
-      self.close()
+  def pack(self, title: str = 'packing', show_progress: bool = True) -> None:
+    """Packs the remaining shards, with a progress bar; raises the errors of `wait`.
+
+    Args:
+      title: Title of the progress bar.
+      show_progress: Whether to show it in a terminal.
+    """
+    total = self.rows_to_pack
+    with progress_bars.bar(
+      total=total,
+      desc=title,
+      unit='row',
+      unit_scale=True,
+      disable=None if show_progress and total else True,
+      delay=1,
+    ) as bar:
+      self._progress = bar.update
+      self.start()
+      try:
+        self.wait()
+      finally:
+        self.close()
 
   def prefer(self, suffixes: Iterable[int]) -> None:
     """Packs these shards next."""

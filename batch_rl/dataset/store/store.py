@@ -14,7 +14,6 @@ import numpy as np
 from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import frame_reading, packer, store_directory
 from batch_rl.dataset.store.store_directory import list_shards
-from batch_rl.utils import progress_bars
 
 __all__ = ['Store', 'convert', 'list_shards']
 
@@ -126,12 +125,7 @@ def _reopen(settings: Mapping[str, Any], digests: Mapping[int, str]) -> Store:
   return store
 
 
-def convert(
-  data_dir: str,
-  directory: str,
-  progress: progress_bars.Callback = lambda stage, count, total: None,
-  made_by: str | None = None,
-) -> Store:
+def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
   Shards already packed are kept, so an interrupted conversion continues, and one that
@@ -141,8 +135,6 @@ def convert(
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
     directory: Directory of the store.
-    progress: Callback with 'rows', the number of rows packed since the last call, and
-      the number to pack.
     made_by: Command that makes the store; see `StoreDirectory.begin`.
 
   Returns:
@@ -158,13 +150,7 @@ def convert(
     raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)
   target.check_empty_or_of(data_dir)
-  made = Store(
-    data_dir,
-    directory=directory,
-    pack=False,
-    progress=lambda rows: progress('rows', rows, total),
-    made_by=made_by,
-  )
+  made = Store(data_dir, directory=directory, pack=False, made_by=made_by)
   stale, logged = {*target.present_shards()} - {*made.packed}, {*made.suffixes}
   if stale & logged and stale - logged:
     raise ValueError(
@@ -172,7 +158,6 @@ def convert(
       'differ from its shards: for another log choose a new directory; if the store is '
       'damaged, delete the damaged shards in it.'
     )
-  total = made.rows_to_pack
   made.pack()
   lock = target.try_lock()
   # Another conversion that holds the lock does the same at its end.
