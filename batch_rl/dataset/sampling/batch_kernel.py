@@ -384,7 +384,7 @@ def _plan(rows, length, back, frames, plan):
         plan[n, _LAST] = entry + (skip + count + block_rows - 1) // block_rows
         plan[n, _SKIP] = skip
         plan[n, _COUNT] = count
-        plan[n, _SOURCE] = addresses[segment >> 1] + np.int64(offsets[entry])
+        plan[n, _SOURCE] = addresses[segment >> 1] + offsets[entry]
       n += 1
   return n
 
@@ -444,7 +444,7 @@ def _check(plan, offsets, running, crc32):
 @compiled_code.inner
 def _size(stretch, offsets):
   """Returns the size of the blocks of a stretch."""
-  return np.int64(offsets[stretch[_LAST]]) - np.int64(offsets[stretch[_ENTRY]])
+  return offsets[stretch[_LAST]] - offsets[stretch[_ENTRY]]
 
 
 @compiled_code.inner
@@ -459,7 +459,7 @@ def _decode(stretch, offsets, target, calls):
   target -= stretch[_SKIP] * frame_bytes
   left = (stretch[_SKIP] + stretch[_COUNT]) * frame_bytes
   while left > 0:
-    size = np.int64(offsets[entry + 1]) - np.int64(offsets[entry])
+    size = offsets[entry + 1] - offsets[entry]
     wanted = min(left, block_bytes)
     if not decode_block(
       source, size, target, wanted, dictionary, dictionary_size

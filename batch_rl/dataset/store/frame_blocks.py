@@ -33,7 +33,7 @@ class Tables(NamedTuple):
     shift: Offset of each segment, int64 (2 * shards,). Row r is frame
       (r + shift) % BLOCK_ROWS of entry (r + shift) // BLOCK_ROWS.
     breaks: See `RunRows`.
-    offsets: Offset of each block, unsigned (entries,).
+    offsets: Offset of each block, int64 (entries,).
     running_crc32: CRC-32 of the blocks before each block, uint32 (entries,).
     calls: Bytes of a frame; address and size of the dictionary; address of
       `pwritev`, or 0 if no block is mapped; rows of a block; address of
@@ -100,7 +100,7 @@ class RunFrames(run_rows.RunRows):
       segment_stops=_alternate(middle, starts[1:]),
       shift=_alternate(at + first - starts[:-1], at - middle),
       breaks=self.breaks,
-      offsets=np.zeros(entries, np.uint32),
+      offsets=np.zeros(entries, np.int64),
       running_crc32=np.zeros(entries, np.uint32),
       calls=self._calls(),
     )
@@ -143,13 +143,9 @@ class RunFrames(run_rows.RunRows):
       )
     # Readers have the address of the first of these equal dictionaries.
     self._dictionary = self._dictionary or dictionary
-    tables = self.frame_tables
-    offsets = tables.offsets
-    if packed.offsets[-1] > np.iinfo(np.uint32).max:
-      offsets = offsets.astype(np.uint64)
-    first = self._first_entry[i]
+    tables, first = self.frame_tables, self._first_entry[i]
     entries = slice(first, first + len(packed.offsets))
-    offsets[entries] = packed.offsets
+    tables.offsets[entries] = packed.offsets
     tables.running_crc32[entries] = packed.running_crc32
     # Arrays but the blocks are kept for the whole run, not for each shard.
     self._packed[i] = dataclasses.replace(
@@ -162,7 +158,7 @@ class RunFrames(run_rows.RunRows):
     addresses[i] = packed.blocks.ctypes.data
     # Readers use the tables of one moment, so these change last, and at once.
     self.frame_tables = tables._replace(
-      addresses=addresses, offsets=offsets, calls=self._calls()
+      addresses=addresses, calls=self._calls()
     )
 
   @property
