@@ -60,8 +60,6 @@ class RunFrames(run_rows.RunRows):
     columns: Small columns of the shards to use, in ascending order.
     listed: Numbers of the shards in the directory over the same range, ascending.
     max_rows: See `RunRows`.
-    names: Name of each shard, for error messages.
-    remedy: Advice about a damaged shard, for error messages.
 
   Attributes:
     frame_tables: Places of the frames of the shards packed now, for compiled code.
@@ -73,11 +71,8 @@ class RunFrames(run_rows.RunRows):
     columns: Sequence[packed_columns.Columns],
     listed: Sequence[int],
     max_rows: int | None,
-    names: Sequence[str],
-    remedy: str,
   ):
     super().__init__(data_dir, columns, listed, max_rows)
-    self._names, self._remedy = names, remedy
     self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
     # `PackedShard`, once packed.
     self._packed: list[Any] = [None] * len(columns)
@@ -138,8 +133,8 @@ class RunFrames(run_rows.RunRows):
     i = self._index[suffix]
     if self._dictionary not in (None, dictionary):
       raise ValueError(
-        f'{self._names[i]} has another dictionary: another process deleted the '
-        'store and created it again; restart this program.'
+        f'Shard {suffix} of {self.data_dir} has another dictionary: another process '
+        'deleted the store and created it again; restart this program.'
       )
     # Readers have the address of the first of these equal dictionaries.
     self._dictionary = self._dictionary or dictionary
@@ -274,10 +269,15 @@ class RunFrames(run_rows.RunRows):
       decoded = np.frombuffer(block, np.uint8).reshape(-1, self._frame_bytes)
       return decoded[rows]
     except (OSError, ValueError, IndexError, lz4.block.LZ4BlockError) as error:
+      name, remedy = self._name_and_remedy(self.suffixes[s])
       self._fault = shard_reader.DataError(
-        f'{self._names[s]} is damaged ({error}); {self._remedy}.'
+        f'{name} is damaged ({error}); {remedy}.'
       )
       raise self._fault from error
+
+  def _name_and_remedy(self, suffix: int) -> tuple[str, str]:
+    """Returns the name of a packed shard, and advice if it is damaged."""
+    raise NotImplementedError
 
 
 def _alternate(even: np.ndarray, odd: np.ndarray) -> np.ndarray:

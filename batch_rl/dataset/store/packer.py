@@ -104,8 +104,6 @@ class PackedRun(frame_blocks.RunFrames):
       columns,
       [suffix for suffix in available if first <= suffix <= last],
       max_rows,
-      [self._shard_name(c.suffix) for c in columns],
-      self._advice(),
     )
     for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
       if packed is not None and self._directory is not None:
@@ -137,17 +135,13 @@ class PackedRun(frame_blocks.RunFrames):
       logging.warning('Shard %d is not used: %s', suffix, error)
       return None
 
-  def _shard_name(self, suffix: int) -> str:
+  def _name_and_remedy(self, suffix: int) -> tuple[str, str]:
+    """See the base class."""
     if self._directory is None:
-      return f'Shard {suffix} of {self.data_dir}, in memory,'
-    return packed_shard.paths(self._directory.path, suffix)[0]
-
-  def _advice(self) -> str:
-    if self._directory is None:
-      return 'start again'
-    if self._is_converted:
-      return f'delete it and {self._directory.remedy}'
-    return 'delete it and start again'
+      return f'Shard {suffix} of {self.data_dir}, in memory,', 'start again'
+    remedy = self._directory.remedy if self._is_converted else 'start again'
+    path, _ = packed_shard.paths(self._directory.path, suffix)
+    return path, f'delete it and {remedy}'
 
   def start(self, first: Iterable[int] = ()) -> None:
     """Starts packing the remaining shards in the background.
