@@ -8,14 +8,11 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.utils import progress_bars, staging_directory
 
-# Opens a dataset in an empty directory. Yields a function that writes an episode and
-# returns its number of steps (0 if it was skipped), and entries for the summary.
-OpenWriter = Callable[
-  [episodes.Reader, str],
-  AbstractContextManager[
-    tuple[Callable[[episodes.Episode], int], dict[str, Any]]
-  ],
-]
+# A function that writes an episode and returns its number of steps (0 if it was skipped),
+# and entries for the summary.
+Writer = tuple[Callable[[episodes.Episode], int], dict[str, Any]]
+# Opens a dataset in an empty directory.
+OpenWriter = Callable[[episodes.Reader, str], AbstractContextManager[Writer]]
 
 
 def export(

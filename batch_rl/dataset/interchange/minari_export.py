@@ -13,7 +13,7 @@ import functools
 import importlib.metadata
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def opener(destination: str) -> episode_export.OpenWriter:
 @contextlib.contextmanager
 def _open_writer(
   name: str, reader: episodes.Reader, directory: str
-) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+) -> Iterator[episode_export.Writer]:
   """Opens a Minari dataset; see `episode_export.OpenWriter`."""
   from minari.data_collector import EpisodeBuffer
   from minari.dataset.minari_storage import MinariStorage

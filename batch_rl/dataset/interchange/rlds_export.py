@@ -10,7 +10,7 @@ TensorFlow and TFDS are imported on first use.
 import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def opener() -> episode_export.OpenWriter:
 @contextlib.contextmanager
 def _open_writer(
   tfds: Any, reader: episodes.Reader, directory: str
-) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+) -> Iterator[episode_export.Writer]:
   """Opens a TFDS dataset; see `episode_export.OpenWriter`."""
   shape, dtype = reader.frame_shape, reader.frame_dtype
   if (shape, dtype) != (png_frames.FRAME_SHAPE, np.uint8):

@@ -7,9 +7,10 @@ part after the gap starts without padding rows, unless it has all of the episode
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from batch_rl.dataset.interchange import episode_export
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests, replay_log, shard_files
 
@@ -20,7 +21,7 @@ _MOST_ROWS, _LEAST_ROWS = 1_000_000, 1_000
 @contextlib.contextmanager
 def open_writer(
   reader: episodes.Reader, directory: str
-) -> Iterator[tuple[Callable[[episodes.Episode], int], dict[str, Any]]]:
+) -> Iterator[episode_export.Writer]:
   """Opens a log for the episodes; see `episode_export.OpenWriter`."""
   logs = os.path.join(directory, shard_files.REPLAY_LOGS)
   numbers = itertools.count(1)
