@@ -76,28 +76,26 @@ def _read_open(
         f'record at offset {offset:,}: {reason}; fetch it again.'
       ) from error
 
+  def damaged(problem: str) -> ValueError:
+    return ValueError(
+      f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it again.'
+    )
+
   while head := take(_HEAD_BYTES):
-    problem, data = '', b''
-    length = int.from_bytes(head[:8], 'little')
     if len(head) < _HEAD_BYTES:
-      problem = 'ends within the length of'
-    elif not _is_intact(head[:8], head[8:]):
-      problem = 'has a wrong checksum of the length of'
-    elif length > MAX_RECORD_BYTES:
+      raise damaged('ends within the length of')
+    if not _is_intact(head[:8], head[8:]):
+      raise damaged('has a wrong checksum of the length of')
+    length = int.from_bytes(head[:8], 'little')
+    if length > MAX_RECORD_BYTES:
       limit = f'more than the limit of {MAX_RECORD_BYTES:,} B'
-      problem = f'claims {length:,} B, {limit}, for'
-    else:
-      # Memory that is never written to is not taken.
-      data, checksum = take(length), take(_CHECKSUM_BYTES)
-      if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
-        problem = 'ends within'
-      elif not _is_intact(data, checksum):
-        problem = 'has a wrong checksum of'
-    if problem:
-      raise ValueError(
-        f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it '
-        'again.'
-      )
+      raise damaged(f'claims {length:,} B, {limit}, for')
+    # Memory that is never written to is not taken.
+    data, checksum = take(length), take(_CHECKSUM_BYTES)
+    if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
+      raise damaged('ends within')
+    if not _is_intact(data, checksum):
+      raise damaged('has a wrong checksum of')
     offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
     yield data, file.tell()
   if not offset:
