@@ -135,7 +135,7 @@ def open_packed(
   """
   binary_path, description_path = paths(directory, suffix)
   try:
-    description = _read_description(description_path)
+    description = read_description(description_path)
     if description['dictionary'] != hashlib.sha256(dictionary).hexdigest():
       raise ValueError('it was packed with another dictionary')
     if description['suffix'] != suffix:
@@ -218,7 +218,7 @@ def raise_failed_read(error: Exception, path: str) -> None:
   ) from error
 
 
-def _read_description(description_path: str) -> dict[str, Any]:
+def read_description(description_path: str) -> dict[str, Any]:
   """Reads a packed shard's `.json` file.
 
   Raises:
@@ -238,7 +238,7 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   """
   binary_path, description_path = paths(directory, suffix)
   try:
-    expected = _read_description(description_path)['sha256']
+    expected = read_description(description_path)['sha256']
     if files.sha256(binary_path) != expected:
       return (
         f'{binary_path} is damaged: its hash differs from that in '
@@ -247,18 +247,6 @@ def verify_packed(directory: str, suffix: int) -> str | None:
   except (OSError, ValueError) as error:
     return f'{binary_path} cannot be verified: {error}'
   return None
-
-
-def rewrite_sources(directory: str, packed: PackedShard) -> None:
-  """Writes `sources` again, so that the next start need not hash the files.
-
-  Args:
-    directory: Directory of the store; the caller holds its lock.
-    packed: Packed shard in it.
-  """
-  path = paths(directory, packed.columns.suffix)[1]
-  description = _read_description(path) | {'sources': packed.columns.sources}
-  files.write_json(path, files.with_hash(description))
 
 
 def is_fresh(packed: PackedShard, data_dir: str) -> bool:

@@ -13,7 +13,7 @@ import contextlib
 import copy
 import hashlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -227,7 +227,7 @@ class StoreDirectory:
       before = copy.deepcopy(packed.columns.sources)
       if packed_shard.is_fresh(packed, data_dir):
         if packed.columns.sources != before:
-          self._rewrite_sources(packed)
+          self._rewrite_sources(description_path, packed.columns.sources)
         return packed
       problem = 'it has changed.'
     except ValueError as error:
@@ -238,12 +238,17 @@ class StoreDirectory:
 
   # --- writing ---------------------------------------------------------------
 
-  def _rewrite_sources(self, packed: packed_shard.PackedShard) -> None:
-    """Writes `sources` again, unless another process holds the lock or none may write."""
+  def _rewrite_sources(self, path: str, sources: Mapping[str, Any]) -> None:
+    """Writes `sources` again, so that the next start need not hash the files.
+
+    Does nothing if another process holds the lock, or none may write.
+    """
     with contextlib.suppress(OSError, ValueError):
       if (lock := self.try_lock()) is not None:
         with lock:
-          packed_shard.rewrite_sources(self.path, packed)
+          description = packed_shard.read_description(path)
+          description |= {'sources': sources}
+          files.write_json(path, files.with_hash(description))
 
   def try_lock(self) -> Any:
     """Acquires the directory's lock without waiting (see `locks.try_lock`).
