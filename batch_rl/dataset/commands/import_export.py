@@ -120,7 +120,7 @@ def _import(arguments: argparse.Namespace) -> int:
   # A folder without shards may be a misspelt one of another format.
   shards = None
   if input_format == _DOPAMINE:
-    shards = shard_discovery.discover(source)
+    shards = shard_discovery.DiscoveredShards(source)
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
   if shards:
     return _import_dopamine(arguments, shards)
