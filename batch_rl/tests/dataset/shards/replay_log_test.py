@@ -77,22 +77,6 @@ def test_log_resumes_from_any_checkpoint(
   assert list(itertools.chain(*recorded)) == returns
 
 
-def test_manifest_has_returns_and_metadata(tmp_path):
-  frame = np.ones((2, 2), np.uint8)
-  with shards.make_log(tmp_path, 40, game='Pong') as log:
-    for rewards in ([1, 0, 1], [-1, -1]):
-      for step, reward in enumerate(rewards):
-        ended = step == len(rewards) - 1
-        log.add(frame, 1, reward, ended, unclipped_reward=10 * reward)
-  manifest = manifests.read(str(tmp_path))
-  assert manifest['game'] == 'Pong'
-  statistics = manifest['shards'][0]['episodes']
-  assert statistics['return'] == {'mean': 0.0, 'min': -2.0, 'max': 2.0}
-  assert statistics['unclipped_return'] == {'mean': 0.0, 'min': -20, 'max': 20}
-  assert statistics['unclipped_returns'] == [20, -20]
-  assert statistics['agent_steps'] == {'mean': 2.5, 'min': 2.0, 'max': 3.0}
-
-
 def test_a_closed_log_is_not_started_again(tmp_path, synced):
   """Only a killed log is: no checkpoint covers its rows."""
   # Of a process killed at its first write.
@@ -215,18 +199,6 @@ def test_a_with_block_closes_the_log(tmp_path, fails):
     log.restore(state)
     shards.add_rows(log, episodes[1])
   assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
-
-
-def test_a_terminal_at_the_time_limit_is_terminal(tmp_path):
-  with shards.make_log(tmp_path, 40) as log:
-    for truncated in (True, False, True):
-      frame = np.ones((2, 2), np.uint8)
-      log.add(frame, 1, 0.0, False)
-      log.add(frame, 1, 0.0, terminal=True, truncated=truncated)
-      log.add(frame, 1, 0.0, terminal=False, truncated=True)
-  manifest = manifests.read(str(tmp_path))
-  # An episode has 3 rows of padding; those of odd numbers are truncated.
-  assert manifest[manifests.TRUNCATED_ROWS] == [8, 17, 26]
 
 
 def write_log(directory, lengths, checkpointed, run_id):
