@@ -94,19 +94,6 @@ def check_transition(transition, log, row):
     )
 
 
-def test_a_restored_memory_draws_the_next_transitions(tmp_path, offline_dir):
-  settings = dict(offline_dir=offline_dir, offline_fraction=1.0)
-  memory = make_memory(tmp_path, **settings)
-  memory.sample_transition_batch()
-  memory.save(str(tmp_path), 4)
-  expected = [memory.sample_transition_batch() for _ in range(2)]
-  restored = make_memory(tmp_path, own_rows=0, **settings)
-  restored.load(str(tmp_path), 4)
-  for batch in expected:
-    np.testing.assert_equal(restored.sample_transition_batch(), batch)
-  assert not np.array_equal(expected[0][0], expected[1][0])
-
-
 def test_a_directory_without_share_is_warned_of(tmp_path, offline_dir, caplog):
   memory = make_memory(tmp_path, offline_dir=offline_dir)
   assert memory.offline is None and 'offline_fraction is 0' in caplog.text
