@@ -88,15 +88,19 @@ def write_run(directory, lengths, capacity, logged_with=4, black=(), dropped=0):
   return Run(str(directory), capacity, rows[:stop], is_step[:stop], shard_of)
 
 
-def remove_shards(run, data):
-  """Removes some shards, chosen by `data` of hypothesis; returns those that remain."""
+def draw_run(data, directory):
+  """Writes a run drawn by hypothesis; returns it, and the shards that are not missing."""
+  lengths = data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=10))
+  capacity = data.draw(st.integers(6, 60))
+  dropped = data.draw(st.integers(0, 5))
+  run = write_run(directory, lengths, capacity, dropped=dropped)
   present = set(run.suffixes)
   if len(present) > 1 and data.draw(st.booleans(), label='shards are missing'):
     removed = data.draw(st.sets(st.sampled_from(run.suffixes), max_size=3))
     present = present - removed or present
     for suffix in set(run.suffixes) - present:
       ring_logs.remove_shard(run.directory, suffix)
-  return present
+  return run, present
 
 
 Transition = collections.namedtuple(

@@ -63,20 +63,10 @@ def assert_draws(sampler, run, present, kept=None):
   np.testing.assert_array_equal(every[sampler.is_valid(every)], valid)
 
 
-@given(
-  lengths=st.lists(st.integers(1, 30), min_size=1, max_size=10),
-  capacity=st.integers(6, 50),
-  dropped=st.integers(0, 5),
-  data=st.data(),
-)
-def test_all_transitions_of_the_run_are_valid(
-  tmp_path_factory, lengths, capacity, dropped, data
-):
+@given(data=st.data())
+def test_all_transitions_of_the_run_are_valid(tmp_path_factory, data):
   """Some shards may be missing, and the sampler may be restricted to others."""
-  run = known_runs.write_run(
-    tmp_path_factory.mktemp('run'), lengths, capacity, dropped=dropped
-  )
-  present = known_runs.remove_shards(run, data)
+  run, present = known_runs.draw_run(data, tmp_path_factory.mktemp('run'))
   kept = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
   opened = known_runs.open_store(run.directory)
   for stack_size in (1, 2, 3, 4, 5):

@@ -1,7 +1,6 @@
 """Sequences: their content, compared with a loop over the rows, and their distribution."""
 
 import dataclasses
-import tempfile
 
 import hypothesis
 import numpy as np
@@ -90,23 +89,16 @@ def assert_is_as_expected(sampler, run, present, selected=None):
   assert np.shares_memory(states, batch.frames)
 
 
-@hypothesis.given(
-  lengths=st.lists(st.integers(1, 20), min_size=1, max_size=9),
-  capacity=st.integers(6, 50),
-  dropped=st.integers(0, 5),
-  data=st.data(),
-)
-def test_all_steps_of_the_run_are_reached(lengths, capacity, dropped, data):
+@hypothesis.given(data=st.data())
+def test_all_steps_of_the_run_are_reached(tmp_path_factory, data):
   """Some shards may be missing."""
-  with tempfile.TemporaryDirectory() as directory:
-    run = write_run(directory, lengths, capacity, dropped=dropped)
-    present = known_runs.remove_shards(run, data)
-    opened = open_store(directory)
-    for stack_size in (1, data.draw(st.sampled_from([3, 4, 6]))):
-      length = data.draw(st.integers(1, 12))
-      gamma = data.draw(st.sampled_from([0, 0.5, 1.0]))
-      sampler = make(opened, length, stack_size, gamma=gamma)
-      assert_is_as_expected(sampler, run, present)
+  run, present = known_runs.draw_run(data, tmp_path_factory.mktemp('run'))
+  opened = open_store(run.directory)
+  for stack_size in (1, data.draw(st.sampled_from([3, 4, 6]))):
+    length = data.draw(st.integers(1, 12))
+    gamma = data.draw(st.sampled_from([0, 0.5, 1.0]))
+    sampler = make(opened, length, stack_size, gamma=gamma)
+    assert_is_as_expected(sampler, run, present)
 
 
 @pytest.fixture(scope='module')

@@ -15,23 +15,13 @@ from batch_rl.tests.dataset.store import stores
 
 
 @settings(max_examples=60)
-@given(
-  lengths=st.lists(st.integers(1, 40), min_size=1, max_size=10),
-  capacity=st.integers(6, 60),
-  dropped=st.integers(0, 5),
-  on_disk=st.booleans(),
-  length=st.integers(1, 30),
-  data=st.data(),
-)
+@given(on_disk=st.booleans(), length=st.integers(1, 30), data=st.data())
 def test_rows_equal_the_shards_in_time_order(
-  tmp_path_factory, lengths, capacity, dropped, on_disk, length, data
+  tmp_path_factory, on_disk, length, data
 ):
   """Windows end at the first gap, and gaps are reported."""
   directory = tmp_path_factory.mktemp('run')
-  run = known_runs.write_run(
-    directory / 'logs', lengths, capacity, dropped=dropped
-  )
-  present = known_runs.remove_shards(run, data)
+  run, present = known_runs.draw_run(data, directory / 'logs')
   before = fetched_files.contents(directory / 'logs')
   cache = str(directory / 'cache') if on_disk else None
   opened = stores.open_store(run.directory, directory=cache)
