@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 
@@ -6,25 +5,6 @@ from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.conftest import is_one_line
 from batch_rl.tests.dataset.interchange.conftest import CAPACITY
-
-
-def content(folder):
-  """Returns the bytes and the number of links of each file."""
-  return {p.name: (p.read_bytes(), p.stat().st_nlink) for p in folder.iterdir()}
-
-
-def test_shards_become_a_store(original, tmp_path, run):
-  source = shutil.copytree(original, tmp_path / 'Pong/3/replay_logs')
-  before = content(source)
-  out = run.output('import', source.parent, tmp_path / 'store')
-  assert out.endswith(f'{tmp_path}/store: 3 shards\n')
-  assert content(source) == before
-  assert not any(p.is_symlink() for p in (tmp_path / 'store').iterdir())
-  manifest = json.loads((tmp_path / 'store' / manifests.FILE_NAME).read_text())
-  assert manifest['origin']['source'] == str(source.parent)
-  assert sorted(os.listdir(tmp_path)) == ['Pong', 'original', 'store']
-  assert run.document('inspect', tmp_path / 'store')['game'] == 'Pong'
-  run.output('verify', tmp_path / 'store')
 
 
 def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):

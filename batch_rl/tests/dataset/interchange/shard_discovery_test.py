@@ -1,4 +1,6 @@
 import json
+import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -26,6 +28,12 @@ def renamed(old, new, folder=''):
   )
 
 
+def content(folder):
+  """Returns the bytes and the number of links of each file."""
+  paths = filter(pathlib.Path.is_file, folder.rglob('*'))
+  return {path: (path.read_bytes(), path.stat().st_nlink) for path in paths}
+
+
 NAMES = {
   'in replay_logs of a run': renamed('', '', 'Pong/1/replay_logs/'),
   'percent-encoded': renamed('$', '%24'),
@@ -43,14 +51,18 @@ NAMES = {
 
 @pytest.mark.parametrize('layout', NAMES)
 def test_all_layouts_give_the_same_run(original, tmp_path, run, layout):
-  source = rename(original, tmp_path / 'source', NAMES[layout])
-  before = sorted(p for p in source.rglob('*') if p.is_file())
-  target = tmp_path / 'store'
-  assert 'ignored' not in run.output('import', source, target)
+  source = rename(original, tmp_path / 'Pong/3', NAMES[layout])
+  before, target = content(source), tmp_path / 'store'
+  out = run.output('import', source, target)
+  assert out.endswith(f'{target}: 3 shards\n') and 'ignored' not in out
+  assert content(source) == before
+  assert not any(p.is_symlink() for p in target.iterdir())
+  assert sorted(os.listdir(tmp_path)) == ['Pong', 'original', 'store']
   assert run('compare', original, target)[0] == 0
-  assert sorted(p for p in source.rglob('*') if p.is_file()) == before
+  run.output('verify', target)
   manifest = json.loads((target / manifests.FILE_NAME).read_text())
   assert manifest['origin'] == {'how': 'import', 'source': str(source)}
+  assert run.document('inspect', target)['game'] == 'Pong'
 
 
 def test_checkpoints_of_an_online_run(tmp_path, run):
