@@ -18,9 +18,9 @@ from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.runs import command_line
 from batch_rl.tests import (
   cartpole,
-  cartpole_networks,
   equations,
   offline_equations,
+  shipped_agents,
 )
 from batch_rl.utils import seeding
 
@@ -163,14 +163,13 @@ _IQN = {
     'ImplicitQuantiles.kappa = 0.5',
   ),
 }
-_CARTPOLE = {'network': cartpole_networks.CartpoleQuantileNetwork}
 # Fields of the cases of later algorithms, beside those of most.
 _LATER = {
   'cql': {'arguments': _ATOMS},
   'cql_dr3': {'arguments': _ATOMS},
   'cal_ql': {
     'config': '../examples/cal_ql/cal_ql.gin',
-    'arguments': {**_ATOMS, **_CARTPOLE},
+    'arguments': {**_ATOMS, **shipped_agents.NETWORK},
   },
   'double': {'config': 'dqn_adam', 'arguments': {'backup': backups.Double()}},
   'dueling': {'config': 'dqn_adam', 'arguments': {'dueling': True}},

@@ -47,8 +47,7 @@ def test_cal_ql_trains_and_is_reported():
     'cal_ql',
     'data/CartPole/1',
     everywhere.format(runner='FixedReplayRunner', agent='CalQLAgent'),
-    'import batch_rl.tests.cartpole_networks',
-    'CalQLAgent.network = @CartpoleQuantileNetwork',
+    'CalQLAgent.network = @CartpoleDQNNetwork',
     "FixedReplayBuffer.subset = 'shards(0, 2)'",
   )
   assert run.agent == 'Cal-QL' and run.done == 1

@@ -44,19 +44,18 @@ RANDOM = """
     LoggedRunner.evaluation_steps = 2000
 """
 LEARNER = """
-    import batch_rl.tests.cartpole_networks
     import gin.tf.external_configurables
     {create_agent}.agent_name = '{name}'
+    {agent}.network = @CartpoleDQNNetwork
     {agent}.gamma = 0.9
     {agent}.epsilon_eval = 0.0
     {agent}.optimizer = @tf.train.AdamOptimizer()
     tf.train.AdamOptimizer.learning_rate = 0.003
     tf.train.AdamOptimizer.epsilon = 0.0003125
 """
-NETWORKS = {
-  'dqn': '{agent}.network = @CartpoleDQNNetwork',
+HEADS = {
+  'dqn': '',
   'multi_head_dqn': """
-    {agent}.network = @CartpoleMultiHeadQNetwork
     {agent}.num_heads = 20
     {agent}.transform_strategy = 'STOCHASTIC'
 """,
@@ -88,7 +87,7 @@ ONLINE = """
 
 def offline_dqn(*bindings):
   """Returns gin bindings of an offline DQN, formatted as the further `bindings`."""
-  text = '\n'.join((EVERYWHERE, LEARNER, NETWORKS['dqn'], *bindings))
+  text = '\n'.join((EVERYWHERE, LEARNER, *bindings))
   return text.format(
     runner='FixedReplayRunner',
     create_agent='create_offline_agent',
@@ -144,7 +143,7 @@ def log_online(run_dir, *args):
 def learn_offline(name, run_dir, base_dir):
   """Trains on a run; returns the mean return of the last evaluation."""
   create_agent = offline_creator(run_dir / 'replay_logs')
-  templates = LEARNER, NETWORKS[name], OFFLINE
+  templates = LEARNER, HEADS[name], OFFLINE
   agent = offline_agents.REGISTRY.find(name).__name__
   runner = offline.FixedReplayRunner
   return run(runner, create_agent, base_dir, templates, agent, name)
@@ -187,6 +186,6 @@ def test_does_not_learn_without_true_terminals(random_run, tmp_path):
 
 def test_learns_online(tmp_path):
   name = 'dqn'
-  templates = LEARNER, NETWORKS[name], ONLINE
+  templates = LEARNER, ONLINE
   agent = online_agents.REGISTRY.find(name).__name__
   assert log_online(tmp_path, templates, agent, name) > LEARNT

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from dopamine.discrete_domains import gym_lib
 
-from batch_rl.tests import cartpole_networks
-
 
 class Shipped(NamedTuple):
   """What is expected of a config."""
@@ -24,6 +22,9 @@ class Shipped(NamedTuple):
   # results of users.
   losses: list[float] | None = None
 
+
+# A plain network for CartPole: the agents give it their heads.
+NETWORK = {'network': gym_lib.CartpoleDQNNetwork}
 
 # Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
 RMSPROP = {
@@ -71,7 +72,7 @@ OFFLINE = {
   'dqn': Shipped(
     'FixedReplayDQNAgent',
     RMSPROP,
-    {'network': gym_lib.CartpoleDQNNetwork},
+    NETWORK,
     [0.3045184, 0.2584695, 0.2563804],
   ),
   'dqn_adam': Shipped(
@@ -86,17 +87,13 @@ OFFLINE = {
   'quantile': Shipped(
     'FixedReplayQuantileAgent',
     {**ADAM, **QUANTILES, 'name': 'QR-DQN'},
-    {'network': cartpole_networks.CartpoleQuantileNetwork, 'num_atoms': 5},
+    {**NETWORK, 'num_atoms': 5},
     [33.0657, 26.6572, 32.64212],
   ),
   'multi_head_dqn': Shipped(
     'FixedReplayMultiHeadDQNAgent',
     {**ADAM, **ensemble(200, 'IDENTITY', 'Ensemble-DQN')},
-    {
-      'network': cartpole_networks.CartpoleMultiHeadQNetwork,
-      'transform_strategy': 'STOCHASTIC',
-      'num_heads': 5,
-    },
+    {**NETWORK, 'transform_strategy': 'STOCHASTIC', 'num_heads': 5},
     [0.3431322, 0.2753055, 0.31532],
   ),
   'averaged_ensemble_dqn': Shipped(
@@ -112,21 +109,16 @@ OFFLINE = {
   'multi_network_rem': Shipped(
     'FixedReplayMultiNetworkDQNAgent',
     {**ADAM, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
-    {
-      'network': cartpole_networks.CartpoleMultiNetworkQNetwork,
-      'num_networks': 2,
-    },
+    {**NETWORK, 'num_networks': 2},
     [0.3445185, 0.273424, 0.3125557],
   ),
   # Their losses are those of the equations (`equations_test`).
-  'bc': Shipped(
-    'FixedReplayBCAgent', ADAM, {'network': gym_lib.CartpoleDQNNetwork}
-  ),
+  'bc': Shipped('FixedReplayBCAgent', ADAM, NETWORK),
   'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
   'iqn': Shipped(
     'FixedReplayImplicitQuantileAgent',
     {**ADAM, **IQN},
-    {'network': gym_lib.CartpoleDQNNetwork},
+    NETWORK,
   ),
   'munchausen_iqn': Shipped(
     'FixedReplayImplicitQuantileAgent', {**ADAM, **IQN, **MUNCHAUSEN}
@@ -134,7 +126,7 @@ OFFLINE = {
   'iql': Shipped(
     'FixedReplayIQLAgent',
     {**ADAM, 'expectile': 0.7, 'inverse_temperature': 3.0},
-    {'network': gym_lib.CartpoleDQNNetwork},
+    NETWORK,
   ),
   'weighted_bc': Shipped('FixedReplayIQLAgent', {**ADAM, 'expectile': 0.5}),
   'cql': Shipped('FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL}),

@@ -26,7 +26,6 @@ from benchmarks.fuzz import mutations, outcomes
 
 _SEED = 1
 _CARTPOLE = """
-import batch_rl.tests.cartpole_networks
 import dopamine.discrete_domains.gym_lib
 import gin.tf.external_configurables
 create_gym_environment.environment_name = 'CartPole'

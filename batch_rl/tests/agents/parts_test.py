@@ -19,10 +19,9 @@ from batch_rl.agents import (
   policies,
   terms,
 )
-from batch_rl.multi_head import atoms, ensembles, quantiles
+from batch_rl.multi_head import atari_helpers, atoms, ensembles, quantiles
 from batch_rl.tests import (
   cartpole,
-  cartpole_networks,
   equations,
   offline_equations,
   programs,
@@ -438,7 +437,7 @@ TINY = {'network': programs.TinyNetwork}
 ENSEMBLE = 'multi_head_dqn'
 TWO_OF_AVERAGE = dict(num_convex_combinations=2, transform_strategy='AVERAGE')
 TWO_AS_THEY_ARE = {**TWO_OF_AVERAGE, 'transform_strategy': 'IDENTITY'}
-NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
+NOT_PLAIN = {'network': atari_helpers.QuantileNetwork}
 
 
 @pytest.mark.parametrize(
@@ -470,7 +469,7 @@ NOT_PLAIN = {'network': cartpole_networks.CartpoleQuantileNetwork}
     ('dqn', {**TINY, 'dueling': True}, 'TinyNetwork .* for dueling'),
     ('iqn', NOT_PLAIN, 'bind a network with one'),
     ('iql', NOT_PLAIN, 'bind a network with one'),
-    ('quantile', {'dueling': True}, 'plain one, e.g. @AtariNetwork'),
+    ('quantile', {**NOT_PLAIN, 'dueling': True}, 'plain .* @AtariNetwork'),
     ('iql', {'expectile': 1.0}, 'expectile=1.0'),
     ('iql', {'inverse_temperature': -3}, 'inverse_temperature=-3'),
   ],
