@@ -10,7 +10,6 @@ from dopamine.discrete_domains import atari_lib
 import batch_rl
 from batch_rl.baselines import agents as online_agents
 from batch_rl.baselines import run_experiment as online
-from batch_rl.dataset.sampling import subsets
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
@@ -173,29 +172,3 @@ def test_every_config_is_tested_and_every_agent_has_one():
       command_line.load_gin([config_file(program, name)], [])
       configured.add(gin.query_parameter(f'create_{create}_agent.agent_name'))
     assert configured == set(registry.modules)
-
-
-SUBSETS = {
-  '1_percent': 'random_trajectories(0.01)',
-  '5_percent': 'random_trajectories(0.05)',
-  '10_percent': 'random_trajectories(0.1)',
-  'cql_1_percent': 'first_of_shards(0.01)',
-  'cql_10_percent': 'first_of_shards(0.1)',
-  'dr3_first_10_percent': 'first_fraction(0.1)',
-  'last_10_percent': 'last_fraction(0.1)',
-  'paper_2020': None,
-}
-
-
-def test_protocols():
-  folder = pathlib.Path(offline.__file__).parent / 'configs' / 'protocols'
-  assert {path.stem for path in folder.glob('*.gin')} == {*SUBSETS}
-  for name, subset in SUBSETS.items():
-    gin.clear_config()
-    protocol = config_file('fixed_replay', f'protocols/{name}')
-    command_line.load_gin([config_file('fixed_replay', 'bc'), protocol], [])
-    if subset is None:
-      assert gin.query_parameter('WrappedFixedReplayBuffer.num_buffers') == 5
-    else:
-      assert gin.query_parameter('FixedReplayBuffer.subset') == subset
-      assert subsets.parse(subset)

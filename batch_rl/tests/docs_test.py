@@ -17,6 +17,7 @@ from batch_rl.sweep import plan
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob('docs/**/*.md'))
 PROTOCOLS = ROOT / 'batch_rl/fixed_replay/configs/protocols'
+MEMORY = 'WrappedFixedReplayBuffer'
 TEXTS = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', *PAGES]
 BLOCK = re.compile(
   r'(?:<!-- (not run: \S.+?) -->\n)?^```(\w*)\n(.*?)^```$', re.M | re.S
@@ -121,14 +122,25 @@ def test_blocks_and_links_of_a_page_are_right(page, tmp_path, monkeypatch):
     assert [*ROOT.glob(path)], path
 
 
+def load_protocol(name, parameter):
+  """Returns a parameter that a protocol sets beside the file of an agent."""
+  importlib.import_module('batch_rl.fixed_replay.run_experiment')
+  gin.clear_config()
+  paths = PROTOCOLS.parent / 'bc.gin', PROTOCOLS / f'{name}.gin'
+  command_line.load_gin(map(str, paths), [])
+  return gin.query_parameter(parameter)
+
+
 def test_the_table_of_protocols_has_their_subsets_and_hashes():
   text = (ROOT / 'docs/data/tools.md').read_text()
   data = store.Store(
     str(ROOT / 'data/MinAtar-Breakout/1/replay_logs'), pack=False
   )
-  for name, subset, digits in re.findall(
-    r'`(\w+)` \| `(.+?)` .* `(\w{16})`', text
-  ):
-    assert f"subset = '{subset}'" in (PROTOCOLS / f'{name}.gin').read_text()
+  found = re.findall(r'`(\w+)` \| `(.+?)` .* `(\w{16})`', text)
+  for name, subset, digits in found:
+    assert load_protocol(name, 'FixedReplayBuffer.subset') == subset
     chosen = subsets.select(subsets.trajectories(data), subset)
     assert subsets.hash_of(data, chosen) == digits
+  assert load_protocol('paper_2020', f'{MEMORY}.num_buffers') == 5
+  shipped = {path.stem for path in PROTOCOLS.glob('*.gin')}
+  assert shipped == {'paper_2020', *(name for name, *_ in found)}
