@@ -17,15 +17,6 @@ def edit_manifest(logs, edit):
   manifests.write(str(logs), manifest)
 
 
-def test_an_intact_run_has_no_findings(logs):
-  report = run_checks.verify(str(logs))
-  # 3 episodes of 3 + 30 rows: 39, 40 and the last 20.
-  assert [entry['rows'] for entry in report.shards] == [39, 40, 20]
-  assert [entry['episodes'] for entry in report.shards] == [1, 1, 1]
-  assert not report.findings
-  assert report.bytes == sum(path.stat().st_size for path in logs.glob('*.gz'))
-
-
 def test_other_content_is_noted(logs):
   name = 'episode_end_indices_ckpt.1.gz'
   (logs / name).write_bytes(b'a pickle')

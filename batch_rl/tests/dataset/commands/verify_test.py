@@ -25,6 +25,8 @@ def test_all_runs_are_verified(root, run):
   document = run.document('verify', one)
   assert document['ok']
   assert [entry['rows'] for entry in document['shards']] == [39, 27]
+  sizes = [path.stat().st_size for path in one.glob('replay_logs/*.gz')]
+  assert document['bytes'] == sum(sizes)
   assert 'No shards in' in run.error('verify', root / 'Pong' / '3')
 
 
