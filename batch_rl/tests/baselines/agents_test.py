@@ -33,9 +33,9 @@ GAMMA = 0.5  # Bound under the gin name of each learner.
 
 @pytest.fixture
 def make_agent(tmp_path):
-  """Returns a function that builds an agent which logs to `tmp_path`."""
+  """Returns a function that builds an agent which logs to `tmp_path`, or Dopamine's."""
 
-  def make(name, **kwargs):
+  def make(name, class_=None, graph_seed=None, **kwargs):
     gin.parse_config(MEMORY)
     if name != 'random':
       gin.bind_parameter(f'{CLASSES[name].__name__}.gamma', GAMMA)
@@ -43,10 +43,11 @@ def make_agent(tmp_path):
       kwargs.setdefault('min_replay_history', 20)
       kwargs.setdefault('update_period', 1)
     with tf.Graph().as_default(), cartpole.small_layers():
-      return CLASSES[name](
+      tf.compat.v1.set_random_seed(graph_seed)
+      return (class_ or CLASSES[name])(
         None,
         cartpole.NUM_ACTIONS,
-        str(tmp_path),
+        *[str(tmp_path)] * (class_ is None),
         **cartpole.OBSERVATION,
         **cartpole.SMALL[name],
         **kwargs,
@@ -161,22 +162,16 @@ def started(name, make_agent):
 
 
 def learner_state(agent):
-  """Returns agent steps, variables, and all valid transitions in memory."""
-  memory = agent._replay.memory
-  rows = [row for row in range(70) if memory.is_valid_transition(row)]
-  assert len(rows) > 60
-  transitions = memory.sample_transition_batch(len(rows), rows)
-  return agent.training_steps, cartpole.values(agent), rows, transitions
+  """Returns agent steps and variables; `resume_test` goes on with the memory."""
+  return agent.training_steps, cartpole.values(agent)
 
 
 def assert_same_learner(restored, expected):
-  steps, variables, rows, transitions = expected
+  steps, variables = expected
   slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
   assert slots and all(variables[slot].any() for slot in slots)
   assert restored[0] == steps
   np.testing.assert_equal(restored[1], variables)
-  assert restored[2] == rows
-  np.testing.assert_equal(restored[3], transitions)
 
 
 @pytest.mark.parametrize('name', ['dqn', 'random'])
@@ -215,40 +210,21 @@ def test_damage_of_offline_data_ends_in_one_line(make_agent, tmp_path):
     play(agent, [200])
 
 
-def test_dqn_acts_and_learns_as_dopamines(tmp_path):
+def test_dqn_acts_and_learns_as_dopamines(make_agent, tmp_path):
   """With summaries, evaluations, several steps and a schedule of epsilon."""
-  gin.parse_config(MEMORY)
+  settings = dict(update_horizon=3, gamma=GAMMA, update_period=2)
+  settings |= dict(target_update_period=7, epsilon_train=0.2, graph_seed=1)
+  settings |= dict(epsilon_decay_period=60, summary_writing_frequency=5)
   found = []
-  for class_, log_dir in (
-    (dqn_agent.DQNAgent, ()),
-    (CLASSES['dqn'], [str(tmp_path / 'log')]),
-  ):
+  for class_ in dqn_agent.DQNAgent, None:
     random.seed(1)
     np.random.seed(1)
-    with tf.Graph().as_default(), cartpole.small_layers():
-      tf.compat.v1.set_random_seed(1)
-      agent = class_(
-        None,
-        cartpole.NUM_ACTIONS,
-        *log_dir,
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL['dqn'],
-        optimizer=tf.compat.v1.train.AdamOptimizer(0.01),
-        update_horizon=3,
-        gamma=GAMMA,
-        min_replay_history=20,
-        update_period=2,
-        target_update_period=7,
-        epsilon_train=0.2,
-        epsilon_decay_period=60,
-        summary_writer=str(tmp_path),
-        summary_writing_frequency=5,
-      )
-      actions = []
-      for episode in range(6):
-        agent.eval_mode = episode in (2, 4)
-        actions += play(agent, [30], seed=episode)['action'].tolist()
-      found.append((actions, cartpole.values(agent)))
+    agent = make_agent('dqn', class_, summary_writer=str(tmp_path), **settings)
+    actions = []
+    for episode in range(6):
+      agent.eval_mode = episode in (2, 4)
+      actions += play(agent, [30], seed=episode)['action'].tolist()
+    found.append((actions, cartpole.values(agent)))
   (theirs, variables), (ours, others) = found
   assert ours == theirs and len(set(ours)) > 1
   np.testing.assert_equal(others, variables)
