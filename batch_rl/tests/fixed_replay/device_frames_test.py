@@ -103,28 +103,23 @@ def logs(tmp_path_factory):
   return {kind: directory / kind for kind in observations.KINDS}
 
 
-@pytest.mark.parametrize('kind', observations.KINDS)
-def test_batches_of_any_observations_are_the_same(logs, kind):
-  ways = {'update_horizon': 3, 'stack_size': 1 if kind == 'large' else 3}
+@pytest.mark.parametrize(
+  ('kind', 'ways'),
+  [
+    *((kind, {'update_horizon': 3}) for kind in observations.KINDS),
+    ('planes', {'stack_size': 1, 'prefetch': 0}),
+    # Parts of the data.
+    ('planes', {'prefetch': 100, 'suffix': 1}),
+    ('planes', {'num_buffers': 1, 'iterations': 4}),
+    ('planes', {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'}),
+    ('planes', {'subset': 'last_transitions(20)', 'update_horizon': 5}),
+  ],
+)
+def test_batches_of_any_observations_are_the_same(logs, kind, ways):
+  ways = {'stack_size': 1 if kind == 'large' else 3, **ways}
   expected = batches(logs[kind], kind, **ways, stack_on_device=False)
   for way in ('frames_on_device', 'stack_on_device'):
     assert_same(expected, batches(logs[kind], kind, **ways, **{way: True}))
-
-
-@pytest.mark.parametrize(
-  'ways',
-  [
-    {'stack_size': 1, 'prefetch': 0},
-    {'prefetch': 100, 'stack_on_device': True, 'suffix': 1},
-    {'num_buffers': 1, 'iterations': 4},
-    {'num_buffers': 2, 'subset': 'random_trajectories(0.5)'},
-    {'subset': 'last_transitions(20)', 'update_horizon': 5},
-  ],
-)
-def test_batches_of_parts_of_the_data_are_the_same(logs, ways):
-  expected = batches(logs['planes'], 'planes', **ways)
-  found = batches(logs['planes'], 'planes', **ways, frames_on_device=True)
-  assert_same(expected, found)
 
 
 @pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
