@@ -10,31 +10,22 @@ import gin
 import pytest
 import tensorflow as tf
 
-from batch_rl.fixed_replay import evaluate, recorded_run, train
+from batch_rl.fixed_replay import evaluate, recorded_run
 from batch_rl.runs import environments
 from batch_rl.tests import programs, shards
 from batch_rl.tests.dataset.checks import run_files
+from batch_rl.tests.runs import command_line_test
 
 
 @pytest.fixture(scope='module')
 def base_dir(tmp_path_factory):
   """A run of two iterations, whose data has been removed."""
   directory = tmp_path_factory.mktemp('run')
-  data = tmp_path_factory.mktemp('data') / 'Pong' / '1'
-  shards.write_images(data / 'replay_logs')
-  programs.run_here(
-    train,
-    base_dir=str(directory),
-    replay_dir=str(data),
-    gin_files=['batch_rl/fixed_replay/configs/dqn.gin'],
-    gin_bindings=[
-      *programs.of_runner(num_iterations=2, training_steps=8, probe_size=0),
-      *programs.of_runner(evaluation_steps=40, max_steps_per_episode=40),
-      *programs.of_runner(evaluation_environments=2),
-      *programs.TINY_DQN,
-    ],
-    seed=1,
-  )
+  data = tmp_path_factory.mktemp('data')
+  shards.write_images(data / 'Pong/1/replay_logs')
+  bindings = programs.of_runner(num_iterations=2, evaluation_environments=2)
+  bindings += programs.of_runner(evaluation_steps=40, max_steps_per_episode=40)
+  command_line_test.offline_main(directory, data, bindings)
   shutil.rmtree(data)
   return directory
 
