@@ -49,9 +49,8 @@ class DiscoveredShards:
     self.contents: dict[int, dict[str, str]] = {}
     self.ignored: list[str] = []
     self.left_out: list[str] = []
-    self._described: set[str] = (
-      set()
-    )  # Folders with a manifest, below `input_dir`.
+    # Folders with a manifest, below `input_dir`.
+    self._described: set[str] = set()
     for number, group in sorted(self._find().items()):
       if missing := [name for name in shard_files.FILES if name not in group]:
         self.left_out.append(
