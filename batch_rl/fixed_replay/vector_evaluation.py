@@ -94,6 +94,7 @@ def make_environments(
   Raises:
     ValueError: If the environments do not fit the agent.
   """
+  _name_ignored_methods(type(agent))
   if num_envs > 1 and _steps_in_threads(environment, agent):
     settings = atari.describe(environment)
     frames = settings['max_num_frames_per_episode']
@@ -111,6 +112,23 @@ def make_environments(
   return sequential_environments.SequentialEnvironments(
     [environment, *others], agent, max_steps_per_episode
   )
+
+
+def _name_ignored_methods(agent_class: type) -> None:
+  """Warns of a user's methods that Dopamine calls in an episode."""
+  ignored = [
+    name
+    for name in ('begin_episode', 'step', 'end_episode')
+    if (method := getattr(agent_class, name, None))
+    and method.__module__.split('.')[0] not in ('batch_rl', 'dopamine')
+  ]
+  if ignored:
+    logging.warning(
+      'Evaluations do not call %s of %s: they act by choose_actions, or by an own '
+      '_select_action, in each state on its own.',
+      ' and '.join(ignored),
+      agent_class.__name__,
+    )
 
 
 def play_episodes(

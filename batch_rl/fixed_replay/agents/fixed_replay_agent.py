@@ -338,19 +338,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       overridden = '_q_argmax'
     self._acts_alone = overridden is not None
     self._unchecked: list[np.ndarray] | None = []  # states
-    own = [
-      name
-      for name in ('begin_episode', 'step', 'end_episode')
-      if getattr(type(self), name).__module__.split('.')[0]
-      not in ('batch_rl', 'dopamine')
-    ]
-    if own:
-      logging.warning(
-        'Evaluations do not call %s of %s: they act by choose_actions, or by an own '
-        '_select_action, in each state on its own.',
-        ' and '.join(own),
-        type(self).__name__,
-      )
     if overridden:
       if self._chooses():
         self._refuse_two_policies(overridden)

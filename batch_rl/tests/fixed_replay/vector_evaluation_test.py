@@ -163,6 +163,22 @@ def test_one_emulator_plays_as_those_in_threads(
   np.testing.assert_array_equal(played[0][1], played[1][1])
 
 
+class Recurrent(types.SimpleNamespace):
+  """A user's agent that keeps a state in an episode."""
+
+  def begin_episode(self, observation):
+    self.state = observation
+
+  begin_episode.__module__ = 'own_agent'
+
+
+def test_methods_that_are_not_called_are_named(caplog):
+  walk, agent = random_walk.RandomWalk(), Recurrent(**vars(WALK_AGENT))
+  vector_evaluation.make_environments(walk, 1, None, agent)
+  [message] = [r.getMessage() for r in caplog.records]
+  assert 'do not call begin_episode of Recurrent' in message
+
+
 def make_emulators(count):
   gin.bind_parameter('make_atari.rom_set', 'current')
   single = atari_lib.create_atari_environment('SpaceInvaders')
