@@ -71,15 +71,18 @@ class _Arrays:
     """Returns consecutive batches, from batch `number` on."""
     sampler, size = self._memory.sampler, self._size
     batches = sampler.batches(number, size, count, self._form)
+    rows = np.concatenate([batch.rows for batch in batches])
+    columns = {'indices': self._memory.indices_of(rows)}
+    if self._frames is not None:
+      columns['places'] = self._frames.places.of(rows)
     loaded = []
-    for batch in batches:
-      # A user's column may depend on all rows that it gets.
-      columns = sampler.named_columns(batch.rows, self._further)
-      columns['indices'] = self._memory.indices_of(batch.rows)
-      if self._frames is not None:
-        columns['places'] = self._frames.places.of(batch.rows)
+    for i, batch in enumerate(batches):
+      part = slice(i * size, (i + 1) * size)
+      own = {name: column[part] for name, column in columns.items()}
+      if self._further:  # A user's column may depend on all rows that it gets.
+        own |= sampler.named_columns(batch.rows, self._further)
       arrays = [
-        columns[name] if name in columns else getattr(batch, name)
+        own[name] if name in own else getattr(batch, name)
         for name in self.types
       ]
       loaded.append(tuple(map(np.asarray, arrays, self._dtypes)))
