@@ -148,8 +148,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     """
     if hasattr(self, '_saver'):  # Checkpoints would not have the weights.
       raise ValueError(
-        f'{name!r} is made after the constructor of {type(self).__name__}: call '
-        'add_network in build_networks.'
+        f'The network {name!r} is made when {type(self).__name__} is already built: '
+        'call add_network in build_networks.'
       )
     if on_features and on_torso:
       raise ValueError(

@@ -126,7 +126,7 @@ def _name_ignored_methods(agent_class: type) -> None:
     logging.warning(
       'Evaluations do not call %s of %s: they act by choose_actions, or by an own '
       '_select_action, in each state on its own.',
-      ' and '.join(ignored),
+      ', '.join(ignored),
       agent_class.__name__,
     )
 

@@ -149,7 +149,9 @@ def test_a_network_that_is_never_trained_is_named(make_agent, caplog):
   agent = make_agent(class_=Forgetful)
   [message] = [r.getMessage() for r in caplog.records]
   assert "Forgetful.loss does not depend on the network 'value'" in message
-  with pytest.raises(ValueError, match="'late' .* in build_networks"):
+  with pytest.raises(
+    ValueError, match="'late' is made when .* in build_networks"
+  ):
     agent.add_network('late', OneUnit)
 
 
