@@ -90,6 +90,13 @@ def test_it_may_have_a_loss_and_another_network(make_agent):
   np.testing.assert_array_equal(copied, copy)
 
 
+def test_a_step_that_is_never_called_is_refused(make_agent):
+  own = type('Own', (Dopamines,), {'_train_step': lambda self: None})
+  mixin = fixed_replay_agent.FixedReplayAgentMixin
+  with pytest.raises(ValueError, match='is never called, .* before the mixin'):
+    make_agent(class_=type('Ported', (mixin, own), {}))
+
+
 def test_it_has_one_policy(make_agent):
   own = {'_build_train_op': Offline._build_train_op}
   with pytest.raises(ValueError, match='Own._build_networks .* super'):

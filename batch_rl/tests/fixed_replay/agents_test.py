@@ -227,6 +227,21 @@ def test_checkpoints_of_tensorflow_1_are_loaded(old, tmp_path):
     np.testing.assert_equal(session.run(variables), arrays)
 
 
+def test_statistics_of_a_network_are_loaded_and_no_slots(tmp_path):
+  names = 'Online/kernel', 'Online/mean', 'Online/kernel/Adam', 'other/mean'
+  zeros, ones = np.zeros(2, np.float32), np.ones(2, np.float32)
+  write_checkpoint(tmp_path, dict.fromkeys(names, ones))
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variables = [
+      tf.compat.v1.get_variable(n, initializer=zeros, trainable=n == names[0])
+      for n in names
+    ]
+    session.run(tf.compat.v1.global_variables_initializer())
+    initial_weights.load(session, str(tmp_path))
+    expected = [ones, ones, zeros, zeros]
+    np.testing.assert_array_equal(session.run(variables), expected)
+
+
 @with_any_agent
 def test_refuses_weights_of_other_networks(agent, tmp_path):
   (tmp_path / 'empty' / 'checkpoints').mkdir(parents=True)

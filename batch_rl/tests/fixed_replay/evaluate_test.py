@@ -82,7 +82,7 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
     assert json.loads(same.read_text()) == contents[1]
 
 
-def test_bindings_replace_the_runs_settings(base_dir):
+def test_bindings_replace_the_runs_settings(base_dir, caplog):
   path = base_dir / 'evaluations' / 'evaluate-1.json'
   environments = 'FixedReplayRunner.evaluation_environments=1'
   short = [
@@ -100,6 +100,10 @@ def test_bindings_replace_the_runs_settings(base_dir):
     content = json.loads(path.read_text())
     lengths = [episode['length'] for episode in content['episodes']]
     assert (content['environments'], lengths) == expected
+  assert 'no effect' not in caplog.text
+  unused = 'WrappedFixedReplayBuffer.batch_size'
+  evaluate_here(base_dir=str(base_dir), gin_bindings=[f'{unused}=7'])
+  assert f'{unused} has no effect' in caplog.text
 
 
 @pytest.fixture
