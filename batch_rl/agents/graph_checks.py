@@ -147,7 +147,7 @@ def check_gradients(
       'self.online(batch.state), without tf.stop_gradient around all of it.'
     )
   for name, network in networks.items():
-    weights = {weight.name for weight in network.trainable_weights}
+    weights = {w.name for w in getattr(network, 'trainable_weights', ())}
     if weights and weights.isdisjoint(trained):
       logging.warning(
         '%s.loss does not depend on the network %r, which stays as it is.',

@@ -123,6 +123,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     environments_lib.screen(environment)  # refuses one without images
   agent = create_agent(None, environment)
   agent.eval_mode = True
+  vector_evaluation.name_ignored_methods(type(agent))
   max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
   environments = vector_evaluation.make_environments(
     environment,

@@ -190,14 +190,18 @@ def restore(agent: Any, checkpoint: checkpoints.Checkpoint) -> None:
 
   Raises:
     ValueError: If the checkpoint is damaged, or does not fit the agent.
+    OSError: If a file cannot be read at the moment.
   """
   # TensorFlow takes seconds to import.
   from batch_rl.agents import restored_weights
 
   restored_weights.load(agent, checkpoint.weights)
-  agent._replay.load = lambda *_: None  # It has no data.
+  if replay := getattr(agent, '_replay', None):
+    replay.load = lambda *_: None  # It has no data.
   number, bundle = checkpoint.position.number, checkpoint.read()['agent']
-  if not agent.unbundle(checkpoint.directory, number, bundle):
+  if bundle is None:
+    return
+  if agent.unbundle(checkpoint.directory, number, bundle) is False:
     raise ValueError(
       f'{type(agent).__name__}.unbundle refuses the checkpoint {checkpoint.directory}.'
     )

@@ -158,6 +158,7 @@ class FixedReplayRunner(runner.RecordedRunner):
         self._environment, self._agent, self._evaluation_steps
       )
     )
+    vector_evaluation.name_ignored_methods(type(self._agent))
     self._environments = vector_evaluation.make_environments(
       self._environment,
       count,

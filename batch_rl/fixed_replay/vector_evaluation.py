@@ -94,7 +94,6 @@ def make_environments(
   Raises:
     ValueError: If the environments do not fit the agent.
   """
-  _name_ignored_methods(type(agent))
   if num_envs > 1 and _steps_in_threads(environment, agent):
     settings = atari.describe(environment)
     frames = settings['max_num_frames_per_episode']
@@ -114,7 +113,7 @@ def make_environments(
   )
 
 
-def _name_ignored_methods(agent_class: type) -> None:
+def name_ignored_methods(agent_class: type) -> None:
   """Warns of a user's methods that Dopamine calls in an episode."""
   ignored = [
     name

@@ -118,6 +118,11 @@ def find(name: str) -> Column:
   return COLUMNS[choices.choose('column', name, COLUMNS)]
 
 
+def is_shipped(name: str) -> bool:
+  """Returns whether a column is of this module: each value is of its row alone."""
+  return COLUMNS[name].function.__module__ == __name__
+
+
 def column(dtype: npt.DTypeLike) -> Callable[[Callable], Callable]:
   """Makes a function the column of its name.
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tqdm
-from absl import logging
 from dopamine.tf.agents.dqn import dqn_agent
 from dopamine.tf.replay_memory import circular_replay_buffer
 
@@ -337,7 +336,6 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     elif self._choice is None or self._q_argmax is not self._chosen:
       overridden = '_q_argmax'
     self._acts_alone = overridden is not None
-    self._unchecked: list[np.ndarray] | None = []  # states
     if overridden:
       if self._chooses():
         self._refuse_two_policies(overridden)
@@ -353,6 +351,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._calls = None
       graph_checks.check_acting(outputs, type(self))
       self._actions = self._choice(outputs, self._seeds_ph)
+    self._unchecked: list[np.ndarray] | None = []  # states
 
   def select_actions(
     self, states: np.ndarray, generators: Sequence[np.random.Generator]
@@ -370,10 +369,10 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       MistakeError: If `choose_actions` does not return an action for each state, or a
         state's action depends on other states.
     """
-    if self._unchecked is not None:
-      self._check_acting_by_state(self._unchecked, states)
     if self._acts_alone:
       return np.array(list(map(self._act_on, states, generators)))
+    if self._unchecked is not None:
+      self._check_acting_by_state(self._unchecked, states)
     explores = [g.random() <= self.epsilon_eval for g in generators]
     random_actions = [g.integers(self.num_actions) for g in generators]
     feed: dict[tf.Tensor, Any] = {self._states_ph: states}
@@ -393,11 +392,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
   ) -> None:
     """Compares the actions in the first states, which differ, together and alone.
 
-    An agent with its own `_select_action` acts in them twice, in two orders.
-
     Raises:
-      MistakeError: If more than a quarter differ. A few may, by rounding. For an own
-        `_select_action`, it is a warning: as of 2020, it may draw from any generator.
+      MistakeError: If more than a quarter differ. A few may, by rounding.
     """
     for state in np.array(states):  # The environment may reuse its array.
       if not any(np.array_equal(state, other) for other in earlier):
@@ -408,25 +404,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     seeds = np.random.default_rng(0).integers(2**31, size=(count, 2))
 
     def act(rows):
-      if self._acts_alone:
-        generators = map(np.random.default_rng, seeds[rows])
-        return list(map(self._act_on, first[rows], generators))
       feed = {self._states_ph: first[rows], self._seeds_ph: seeds[rows]}
       return self._sess.run(self._actions, feed).tolist()
 
-    together = act([*range(count)])
-    alone = [act([i])[0] for i in reversed(range(count))]
-    others = count - sum(map(operator.eq, together, reversed(alone)))
-    if others > count // 4 and self._acts_alone:
-      logging.warning(
-        '%s acts differently in %d of %d states if it sees them in another order. All '
-        'environments of an evaluation share its attributes: let _select_action depend '
-        'on self.state only.',
-        type(self).__name__,
-        others,
-        count,
-      )
-    elif others > count // 4:
+    together = act(slice(None))
+    alone = [action for i in range(count) for action in act(slice(i, i + 1))]
+    others = count - sum(map(operator.eq, together, alone))
+    if others > count // 4:
       raise programs.MistakeError(
         f'{type(self).__name__} takes other actions in {others} of {count} states '
         'together than in each alone, so results would depend on the number of '

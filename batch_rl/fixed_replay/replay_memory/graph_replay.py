@@ -48,7 +48,8 @@ class _Arrays:
     self._memory = memory
     self._frames = frames
     self._form: str | None = 'stacks'
-    self._further = further
+    self._shipped = [n for n in further if columns_lib.is_shipped(n)]
+    self._users = [n for n in further if not columns_lib.is_shipped(n)]
     elements = memory.get_transition_elements()
     types = {e.name: (e.type, tuple(e.shape)) for e in elements}
     dtype, (size, *frame_shape, _) = types['state']
@@ -72,15 +73,16 @@ class _Arrays:
     sampler, size = self._memory.sampler, self._size
     batches = sampler.batches(number, size, count, self._form)
     rows = np.concatenate([batch.rows for batch in batches])
-    columns = {'indices': self._memory.indices_of(rows)}
+    columns = sampler.named_columns(rows, self._shipped)
+    columns['indices'] = self._memory.indices_of(rows)
     if self._frames is not None:
       columns['places'] = self._frames.places.of(rows)
     loaded = []
     for i, batch in enumerate(batches):
       part = slice(i * size, (i + 1) * size)
       own = {name: column[part] for name, column in columns.items()}
-      if self._further:  # A user's column may depend on all rows that it gets.
-        own |= sampler.named_columns(batch.rows, self._further)
+      if self._users:  # Such a column may depend on all rows that it gets.
+        own |= sampler.named_columns(batch.rows, self._users)
       arrays = [
         own[name] if name in own else getattr(batch, name)
         for name in self.types

@@ -48,14 +48,13 @@ def bind(
   Raises:
     ValueError: If no agent has a parameter.
   """
-  classes = [  # with a name in gin, the agent first
-    selector
-    for base in agent_class.__mro__
-    if (selector := gin_internals.selector_of(base))
+  owners = [  # with a name in gin, the agent first
+    base for base in agent_class.__mro__ if gin_internals.selector_of(base)
   ]
+  classes = [gin_internals.selector_of(base) for base in owners]
   used = []
   for binding in bindings:
-    if binding.selector != _ANY or _has(agent_class, binding.parameter, agents):
+    if binding.selector != _ANY or _has(owners, binding.parameter, agents):
       used.append(binding)
     else:
       binding.remove()
@@ -87,11 +86,11 @@ def _is_of_user(binding: bound.Binding) -> bool:
   return user_modules.is_outside_package(binding.file or '')
 
 
-def _has(agent_class, parameter, agents):
+def _has(owners, parameter, agents):
   """Returns whether the agent has a parameter; refuses one that none has."""
-  if any(parameter in bound.parameters(c) for c in agent_class.__mro__):
+  if any(parameter in bound.parameters(owner) for owner in owners):
     return True
-  classes = agent_class, *agents.load_all().values()
+  classes = *owners, *agents.load_all().values()
   known: set[str] = set().union(*map(bound.parameters, classes))
   if parameter not in known:
     raise ValueError(

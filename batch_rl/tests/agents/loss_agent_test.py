@@ -349,26 +349,6 @@ class Mixed(OfflineDQN):
     return tf.argmax(values - tf.reduce_mean(values, axis=0), axis=1)
 
 
-class Counting(OfflineDQN):
-  """Acts by what it did before, in whichever environment."""
-
-  count = 0
-
-  def _select_action(self):
-    self.count += 1
-    return self.count % 2
-
-
-def test_a_policy_with_a_memory_is_reported(make_agent, caplog):
-  with fixed_replay_agent.without_data():
-    agents = [make_agent(class_=c) for c in (OwnSelection, Counting)]
-  for agent in agents:
-    agent.eval_mode = True
-    select(agent, range(20))
-  [message] = [r.getMessage() for r in caplog.records]
-  assert 'Counting acts differently in 16 of 16' in message
-
-
 class Both(Masked, OwnSelection):
   """Defines twice how it acts."""
 

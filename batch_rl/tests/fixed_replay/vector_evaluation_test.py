@@ -173,8 +173,7 @@ class Recurrent(types.SimpleNamespace):
 
 
 def test_methods_that_are_not_called_are_named(caplog):
-  walk, agent = random_walk.RandomWalk(), Recurrent(**vars(WALK_AGENT))
-  vector_evaluation.make_environments(walk, 1, None, agent)
+  vector_evaluation.name_ignored_methods(Recurrent)
   [message] = [r.getMessage() for r in caplog.records]
   assert 'do not call begin_episode of Recurrent' in message
 

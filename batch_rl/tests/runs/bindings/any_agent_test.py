@@ -2,8 +2,10 @@
 
 import gin
 import pytest
+from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.fixed_replay import run_experiment
+from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import any_agent
 from batch_rl.utils.user_code import gin_signatures
@@ -79,11 +81,22 @@ class Closed(Quantile):
     super().__init__(sess, num_actions, None, kappa=kappa)
 
 
+@gin.configurable
+class Ported(fixed_replay_agent.FixedReplayAgentMixin, dqn_agent.DQNAgent):
+  def __init__(self, sess, num_actions):
+    super().__init__(sess, num_actions, None)
+
+
 def test_the_first_class_with_the_parameter_gets_it():
   bind('AnyAgent.gamma = 0.5', 'AnyAgent.kappa = 2.0', agent=Closed)
   text = gin_files.config_text()
   assert 'FixedReplayQuantileAgent.gamma = 0.5' in text
   assert 'Closed.kappa = 2.0' in text
+  gin.clear_config()
+  bind(
+    'AnyAgent.updates_per_run = 7', agent=Ported
+  )  # gin has no name for its owner
+  assert 'updates_per_run' not in gin_files.config_text()
 
 
 def test_parameters_of_other_agents_are_left_out_and_of_none_refused():
