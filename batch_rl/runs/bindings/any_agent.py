@@ -48,17 +48,20 @@ def bind(
   Raises:
     ValueError: If no agent has a parameter.
   """
-  owners = [  # with a name in gin, the agent first
-    base for base in agent_class.__mro__ if gin_internals.selector_of(base)
-  ]
-  classes = [gin_internals.selector_of(base) for base in owners]
+  owners = {  # by name in gin, the agent first
+    selector: base
+    for base in agent_class.__mro__
+    if (selector := gin_internals.selector_of(base))
+  }
   used = []
   for binding in bindings:
-    if binding.selector != _ANY or _has(owners, binding.parameter, agents):
+    if binding.selector != _ANY or _has(
+      owners.values(), binding.parameter, agents
+    ):
       used.append(binding)
     else:
       binding.remove()
-  for *earlier, last in bound.redirect(used, [_ANY], classes):
+  for *earlier, last in bound.redirect(used, [_ANY], [*owners]):
     for binding in earlier:
       if _is_lost(binding, last):
         logging.warning(
