@@ -130,9 +130,7 @@ def verify(data_dir: str, title: str = '') -> Report:
       findings.append(Finding('note', manifest_path, text))
   except ValueError as error:
     findings.append(Finding('error', manifest_path, str(error)))
-  with progress_bars.bar(
-    total=size, desc=title, unit='B', unit_scale=True
-  ) as bar:
+  with progress_bars.meter(size, 'B', title) as bar:
     stop = machine.num_cpus(), stopped.set
     threads.parallel_map(lambda c: c.read_counters(), shards, *stop)
     findings += [

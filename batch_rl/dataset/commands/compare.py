@@ -24,9 +24,7 @@ def add(commands: Any) -> None:
 
 def read_copy(copy: copies.Copy, with_frames: bool = True) -> None:
   """Reads a copy and shows the progress."""
-  with progress_bars.bar(
-    total=copy.store.rows, desc=copy.path, unit='row', unit_scale=True
-  ) as bar:
+  with progress_bars.meter(copy.store.rows, 'row', copy.path) as bar:
     copy.read(with_frames, bar.update)
 
 

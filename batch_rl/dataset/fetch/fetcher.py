@@ -89,14 +89,10 @@ class Fetcher:
       # Those that were begun come first.
       tasks.sort(key=lambda task: not any(file.begun for file in task[1]))
       absent = fetched_run.waiting(runs)
-      self._bar = stack.enter_context(
-        progress_bars.bar(
-          total=sum(file.size or 0 for file in absent),
-          initial=sum(file.begun for file in absent),
-          unit='B',
-          unit_scale=True,
-        )
-      )
+      size = sum(file.size or 0 for file in absent)
+      begun = sum(file.begun for file in absent)
+      bar = progress_bars.meter(size, 'B', initial=begun)
+      self._bar = stack.enter_context(bar)
       threads.parallel_map(
         self._fetch,
         tasks,

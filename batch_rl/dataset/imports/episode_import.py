@@ -283,9 +283,7 @@ def choose_last_step(
   if known in LAST_STEPS[1:]:
     return known, False
   total = sum(part.size for part in reader.parts)
-  with progress_bars.bar(
-    total=total, desc='inferring last steps', unit='B', unit_scale=True
-  ) as bar:
+  with progress_bars.meter(total, 'B', 'inferring last steps') as bar:
     for part in sorted(reader.parts, key=lambda part: part != first):
       position = 0
       try:

@@ -385,9 +385,7 @@ def import_parts(
     missing = [p for p in reader.parts if not store.has(p.name, p.size)]
     total = sum(part.size for part in missing)
     left_out = {}
-    with progress_bars.bar(
-      total=total, desc='import', unit='B', unit_scale=True
-    ) as bar:
+    with progress_bars.meter(total, 'B', 'import') as bar:
       for part in missing:
         try:
           store.add(reader, part, bar.update)

@@ -43,7 +43,7 @@ def export(
   with staging_directory.StagingDirectory(destination) as stage:
     with (
       open_writer(reader, stage.create('made')) as (write, summary),
-      progress_bars.bar(total=reader.rows, unit='step', unit_scale=True) as bar,
+      progress_bars.meter(reader.rows, 'step') as bar,
     ):
       for episode in reader:
         if written := write(episode):

@@ -163,14 +163,8 @@ class PackedRun(frame_blocks.RunFrames):
       show_progress: Whether to show it in a terminal.
     """
     total = self.rows_to_pack
-    with progress_bars.bar(
-      total=total,
-      desc=title,
-      unit='row',
-      unit_scale=True,
-      disable=None if show_progress and total else True,
-      delay=1,
-    ) as bar:
+    off = None if show_progress and total else True
+    with progress_bars.meter(total, 'row', title, disable=off, delay=1) as bar:
       self._progress = bar.update
       self.start()
       try:
