@@ -32,6 +32,7 @@ class RunStatistics:
   Attributes:
     run: Run that was read.
     manifest: Manifest of the run; empty if it has none.
+    game: Name of the game in the manifest, or else of the folder above the run.
     data: Store of the run, not packed.
     problems: Gaps, repeated rows and remarks, one line each.
     padding: int64 (m,), padding rows of all episodes, ascending.
@@ -39,6 +40,7 @@ class RunStatistics:
     ends_in: int64 (n,), number of the shard in which each episode ends.
     first: int64 (n,), first row of each episode after its padding.
     last: int64 (n,), terminal row of each episode.
+    lengths: int64 (n,), agent steps of each episode.
     returns: float64 (n,), sum of the rewards of each episode.
     episodes_cut: Number of episodes whose first rows are missing.
 
@@ -50,6 +52,7 @@ class RunStatistics:
   def __init__(self, run: run_directories.RunDirectory):
     self.run = run
     self.manifest = manifests.read(run.data_dir)
+    self.game = run.game_in(self.manifest)
     self.data = data = store_lib.Store(run.data_dir, pack=False)
     self.problems = list(data.problems)
     if truncated := len(data.truncations):
@@ -68,6 +71,7 @@ class RunStatistics:
     complete = ended & found.at_reset
     self.first = first[complete]
     self.last = found.stop[complete] - 1
+    self.lengths = self.last - self.first + 1
     shard, _ = data.ring_of(self.last)
     self.ends_in = np.array(data.suffixes)[shard]
     self.returns = found.returns[complete]
@@ -92,16 +96,6 @@ class RunStatistics:
     )
     actions[0] -= len(self.padding)  # Padding has action 0.
     return np.maximum(actions, 0)
-
-  @property
-  def lengths(self) -> np.ndarray:
-    """Agent steps of each complete episode, int64 (n,)."""
-    return self.last - self.first + 1
-
-  @property
-  def game(self) -> str:
-    """Name of the game in the manifest, or else of the folder above the run."""
-    return self.run.game_in(self.manifest)
 
   @property
   def action_names(self) -> list[str]:

@@ -45,6 +45,9 @@ class HashedRows:
     begin: First row of each episode, without padding, ascending: int64 (episodes,).
     stop: Row after the last of each episode, int64 (episodes,).
     parts: `(first, stop)` rows of each shard, by shard number.
+    rows: Number of rows, without padding.
+    transitions: Number of transitions.
+    episodes: Number of episodes, or pieces of episodes.
   """
 
   frame: np.ndarray
@@ -62,21 +65,9 @@ class HashedRows:
     counts = self.stop - self.begin - ~self.terminated
     # Transitions are numbered without gaps: episode e has [starts[e], starts[e + 1]).
     self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-
-  @property
-  def rows(self) -> int:
-    """Number of rows, without padding."""
-    return int((self.stop - self.begin).sum())
-
-  @property
-  def transitions(self) -> int:
-    """Number of transitions."""
-    return int(self.starts[-1])
-
-  @property
-  def episodes(self) -> int:
-    """Number of episodes, or pieces of episodes."""
-    return len(self.begin)
+    self.rows = int((self.stop - self.begin).sum())
+    self.transitions = int(self.starts[-1])
+    self.episodes = len(self.begin)
 
   def _episode_of(self, transitions: np.ndarray) -> np.ndarray:
     return np.searchsorted(self.starts[1:], transitions, side='right')
@@ -132,8 +123,3 @@ class HashedRows:
     episodes = np.flatnonzero(np.diff(self.starts))
     sums = np.add.reduceat(self.hashes(with_frames), self.starts[episodes])
     return dict(zip(episodes.tolist(), sums.tolist(), strict=True))
-
-
-def total(hashes: np.ndarray) -> int:
-  """Returns the sum of hashes modulo 2^64."""
-  return int(hashes.sum(dtype=np.uint64))

@@ -43,6 +43,7 @@ class FetchedRun(abc.ABC):
       that are being fetched.
     advice: Sentence about other sources, for errors.
     folder: Path of the run's files at the remote.
+    title: Game and run number, e.g. `Pong/1`.
     manifest: The remote's manifest, set before `open`; empty without one.
     files: Files to fetch, shard by shard.
     missing: Requested shards that the remote lacks or refuses, one line each.
@@ -55,15 +56,10 @@ class FetchedRun(abc.ABC):
 
   def __init__(self, source: str, game: str, number: int, directory: str):
     self.source, self.game, self.number = source, game, number
-    self.directory = directory
+    self.directory, self.title = directory, f'{game}/{number}'
     self.manifest: Mapping[str, Any] = {}
     self.files: list[FilePlan] = []
     self.missing: list[str] = []
-
-  @property
-  def title(self) -> str:
-    """Game and run number, e.g. `Pong/1`."""
-    return f'{self.game}/{self.number}'
 
   @property
   def suffixes(self) -> list[int]:

@@ -88,6 +88,8 @@ class Reader:
   Attributes:
     run: Run that is read.
     manifest: Manifest of the run; empty if it has none.
+    game: Name of the game in the manifest, or else of the folder above the run.
+    agent: Name of the agent in the manifest, or None.
     frame_shape: Shape of an observation.
     frame_dtype: Dtype of an observation.
     padding: Number of padding rows at the start of an episode.
@@ -110,6 +112,8 @@ class Reader:
   ):
     self.run = run
     self.manifest = manifests.read(run.data_dir)
+    self.game = run.game_in(self.manifest)
+    self.agent = manifests.look_up(self.manifest, 'agent', kind=str)
     self._is_packed = run.is_store or store is not None
     if store is None:
       store = store_lib.Store(run.data_dir, pack=False)
@@ -147,16 +151,6 @@ class Reader:
       or store.action_range()[1] + 1
     )
     self.hash = subsets.hash_of(store, chosen)
-
-  @property
-  def game(self) -> str:
-    """Name of the game in the manifest, or else of the folder above the run."""
-    return self.run.game_in(self.manifest)
-
-  @property
-  def agent(self) -> str | None:
-    """Name of the agent in the manifest, or None."""
-    return manifests.look_up(self.manifest, 'agent', kind=str)
 
   def __iter__(self) -> Iterator[Episode]:
     chosen = self._chosen

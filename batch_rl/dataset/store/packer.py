@@ -47,6 +47,7 @@ class PackedRun(frame_blocks.RunFrames):
 
   Attributes:
     requested: Numbers of the requested shards, damaged ones included.
+    is_on_disk: Whether packed shards are kept in a directory.
     damaged: Numbers of the shards skipped because their frames are damaged.
 
   Raises:
@@ -81,6 +82,7 @@ class PackedRun(frame_blocks.RunFrames):
     self._directory = (
       store_directory.StoreDirectory(path, preload) if path else None
     )
+    self.is_on_disk = self._directory is not None
     available = store_directory.list_shards(data_dir, skip_damaged)
     self.requested = available if suffixes is None else list(suffixes)
     if not self.requested or sorted(set(self.requested)) != self.requested:
@@ -162,7 +164,7 @@ class PackedRun(frame_blocks.RunFrames):
       title: Title of the progress bar.
       show_progress: Whether to show it in a terminal.
     """
-    total = self.rows_to_pack
+    total = sum(map(self.capacity, self._missing()))
     off = None if show_progress and total else True
     with progress_bars.meter(total, 'row', title, disable=off, delay=1) as bar:
       self._progress = bar.update
@@ -235,11 +237,6 @@ class PackedRun(frame_blocks.RunFrames):
     finally:
       with self._changed:
         self._changed.notify_all()
-
-  @property
-  def rows_to_pack(self) -> int:
-    """Number of rows in the rings of the shards that are not packed yet."""
-    return sum(map(self.capacity, self._missing()))
 
   def _missing(self) -> list[int]:
     packed = set(self.packed)

@@ -25,10 +25,13 @@ class RunRows:
   Attributes:
     data_dir: Directory of the shards, or a store.
     has_whole_episodes: Whether each shard begins and ends with an episode.
+    starts_at_reset: Whether row 0 begins an episode: it is the run's first, or its
+      shard's.
     suffixes: Numbers of the shards in use, ascending.
     placements: Rows that each shard adds to the run (`stitching.Placement`).
     problems: Gaps and repetitions, one line each.
     starts: First row of each shard, then the number of rows: int64 (shards + 1,).
+    rows: Number of rows in the run, padding included.
     shard_rows: `(first, stop)` rows of each shard, by shard number.
     breaks: First rows of the shards that do not follow the shard before, int64.
     action: Integer actions in time order, (rows,).
@@ -56,16 +59,20 @@ class RunRows:
     max_rows: int | None = None,
   ):
     self.data_dir = data_dir
-    self.has_whole_episodes = columns[0].truncated is not None
+    first = columns[0]
+    self.has_whole_episodes = first.truncated is not None
+    self.starts_at_reset = self.has_whole_episodes or (
+      first.suffix == 0 and first.add_count <= first.capacity
+    )
     self._max_rows = None if self.has_whole_episodes else max_rows
     self.suffixes = [c.suffix for c in columns]
     self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
     self._check_same_frames(columns)
-    self.frame_shape = columns[0].frame_shape
-    self.frame_dtype = columns[0].frame_dtype
+    self.frame_shape, self.frame_dtype = first.frame_shape, first.frame_dtype
     self._stitch(columns, listed)
     rows = [p.rows for p in self.placements]
     self.starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+    self.rows = int(self.starts[-1])
     spans = itertools.pairwise(self.starts.tolist())
     self.shard_rows = dict(zip(self.suffixes, spans, strict=True))
     # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
@@ -83,7 +90,7 @@ class RunRows:
     placed = list(zip(columns, self.first_kept, rows, strict=True))
     self.action, self.reward, terminal = (
       np.concatenate(
-        [np.roll(getattr(c, name), -first)[:n] for c, first, n in placed]
+        [np.roll(getattr(c, name), -start)[:n] for c, start, n in placed]
       )
       for name in packed_columns.NAMES
     )
@@ -169,19 +176,6 @@ class RunRows:
     suffixes, ring = (rows + 1) // capacity, rows % capacity
     in_use = np.isin(suffixes, self.suffixes)
     return self.rows_of(suffixes[in_use], ring[in_use])
-
-  @property
-  def rows(self) -> int:
-    """Number of rows in the run, padding included."""
-    return int(self.starts[-1])
-
-  @property
-  def starts_at_reset(self) -> bool:
-    """Whether row 0 begins an episode: it is the run's first, or its shard's."""
-    first = self._columns[0]
-    return self.has_whole_episodes or (
-      first.suffix == 0 and first.add_count <= first.capacity
-    )
 
   def action_range(self) -> tuple[int, int]:
     """Returns the smallest and the largest action; (0, -1) without rows."""

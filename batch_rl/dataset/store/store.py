@@ -43,11 +43,6 @@ class Store(packer.PackedRun):
     }
     return _reopen, (settings, {s: self.digest(s) for s in self.packed})
 
-  @property
-  def is_on_disk(self) -> bool:
-    """Whether packed shards are kept in a directory."""
-    return self._directory is not None
-
   def padding(self, suffix: int) -> int:
     """Returns the number of padding rows of episodes that begin in a packed shard.
 

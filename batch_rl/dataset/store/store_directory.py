@@ -103,6 +103,7 @@ class StoreDirectory:
   Attributes:
     path: Local path of the directory.
     preload: Whether shards are read into memory rather than mapped.
+    lock_path: Path of the lock file.
     dictionary: Compression dictionary; empty until the store has one.
 
   Raises:
@@ -115,6 +116,7 @@ class StoreDirectory:
       raise ValueError(f'{path} is remote; a store is a local directory.')
     self.path = path
     self.preload = preload
+    self.lock_path = os.path.join(path, _LOCK)
     self.dictionary = b''
     self._description: dict[str, Any] = {}  # Empty until there is a store.
     self.read()
@@ -261,11 +263,6 @@ class StoreDirectory:
     """
     os.makedirs(self.path, exist_ok=True)
     return locks.try_lock(self.lock_path)
-
-  @property
-  def lock_path(self) -> str:
-    """Path of the lock file."""
-    return os.path.join(self.path, _LOCK)
 
   def begin(
     self,
