@@ -110,13 +110,11 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
         f'{files.format_names(few)}; further runs of other games do not count (see '
         '--games)'
       )
-    normalised[method] = np.stack(
-      [
-        normalisation.normalise(by_game[game][: min(counts)], game, normaliser)
-        for game in games
-      ],
-      axis=1,
-    )
+    columns = [
+      normalisation.normalise(by_game[game][: min(counts)], game, normaliser)
+      for game in games
+    ]
+    normalised[method] = np.stack(columns, axis=1)
   reference = None
   if normaliser.startswith('dqn'):
     # The online DQN's score is 1, or 0 where it is worse than random.
@@ -170,12 +168,11 @@ def metrics_of(
   ]
   if reference is not None:
     functions.append(lambda sample: (sample.mean(axis=0) > reference).sum())
-  return _estimate(
-    lambda sample: np.array(
-      [function(sample) for function in functions], float
-    ),
-    scores,
-  )
+
+  def measure(sample):
+    return np.array([function(sample) for function in functions], float)
+
+  return _estimate(measure, scores)
 
 
 def game_means(scores: np.ndarray) -> Estimate:

@@ -190,10 +190,8 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
   names = {}
   for agent in {run.agent for run in runs}:
     members = [run for run in runs if run.agent == agent]
-    settings = pd.DataFrame(
-      [_settings(run, by_length) for run in members],
-      index=[run.directory for run in members],
-    )
+    rows = [_settings(run, by_length) for run in members]
+    settings = pd.DataFrame(rows, [run.directory for run in members])
     several = data_that_differ(members)
     if len({run.data_root for run in members if run.data in several}) > 1:
       settings['data'] = [run.data_root for run in members]

@@ -194,11 +194,9 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     for name in ('data', 'environment', 'versions', 'code')
   )
   bindings = run_record.bindings(record.get('gin_config') or '')
-  named = {
-    'agent': agent_names.of_record(record) or agent,
-    'game': environment.get('game') or game or _game_in_path(directory),
-  }
-  for kind, name in named.items():
+  agent = agent_names.of_record(record) or agent
+  game = environment.get('game') or game or _game_in_path(directory)
+  for kind, name in (('agent', agent), ('game', game)):
     if not name:
       raise ValueError(
         f'its {kind} is unknown: give agent and game; a report takes '
@@ -209,8 +207,8 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   planned = _number(iterations, _ITERATIONS) if record else None
   return RunResults(
     directory,
-    named['agent'].lstrip('_'),  # matplotlib hides labels that begin with '_'.
-    programs.printable(canonical(named['game'])),
+    agent.lstrip('_'),  # matplotlib hides labels that begin with '_'.
+    programs.printable(canonical(game)),
     returns,
     episodes,
     planned=planned,

@@ -89,10 +89,9 @@ class Monitor:
       of agent steps of evaluation.
     """
     works = self._workloads.values()
-    return (
-      sum(work.iterations * work.train for work in works),
-      sum(work.iterations * work.eval for work in works),
-    )
+    train = sum(work.iterations * work.train for work in works)
+    evaluation = sum(work.iterations * work.eval for work in works)
+    return train, evaluation
 
   def table(self, height: int) -> rich.table.Table:
     """Returns a table with a line for each of the most important cells.

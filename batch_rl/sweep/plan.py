@@ -347,10 +347,8 @@ def _methods(settings) -> Iterable[_Method]:
       # With characters that a path may have.
       names = {p: re.sub(r'[^\w.+-]+', '_', str(v)) for p, v in chosen.items()}
       variant = (f'{labels[p]}={v.strip("_")}' for p, v in names.items())
-      yield agent._replace(
-        gin_bindings=(*shared, *agent.gin_bindings, *own),
-        variant=','.join(variant),
-      )
+      bindings = (*shared, *agent.gin_bindings, *own)
+      yield agent._replace(gin_bindings=bindings, variant=','.join(variant))
 
 
 def _agents(settings) -> Iterable[_Method]:

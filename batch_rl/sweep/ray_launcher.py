@@ -39,9 +39,12 @@ def run(
   Raises:
     ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
-  options: dict[str, Any] = {}
+  options: dict[str, Any] = {
+    'log_to_driver': False,
+    'logging_level': logging.ERROR,
+  }
   if not address:
-    options = {
+    options |= {
       'num_cpus': machine_lib.num_cpus(),
       'object_store_memory': _STORE_BYTES,
       'include_dashboard': False,
@@ -50,12 +53,7 @@ def run(
   handler = signal.getsignal(signal.SIGTERM)
   try:
     # 'local' starts a new cluster, even if RAY_ADDRESS is set.
-    ray.init(
-      address or 'local',
-      log_to_driver=False,
-      logging_level=logging.ERROR,
-      **options,
-    )
+    ray.init(address or 'local', **options)
   except ConnectionError as error:
     raise ValueError(
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '

@@ -19,10 +19,8 @@ def choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
 def unknown(kind: str, name: str | None, choices: Iterable[str]) -> str:
   """Returns the words for an unknown name, with the nearest and all choices."""
   choices = sorted(choices)
-  return (
-    f'Unknown {kind} {name!r}{hint(str(name), choices)}; choose '
-    f'{", ".join(choices)}'
-  )
+  near = hint(str(name), choices)
+  return f'Unknown {kind} {name!r}{near}; choose {", ".join(choices)}'
 
 
 def hint(name: str, choices: Iterable[str]) -> str:

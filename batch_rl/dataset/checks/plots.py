@@ -87,10 +87,8 @@ def plot(statistics: run_statistics.RunStatistics, path: str) -> None:
 def _plot_returns(statistics: run_statistics.RunStatistics, axes: Any) -> None:
   x = np.unique(statistics.ends_in)
   returns = [statistics.returns[statistics.ends_in == shard] for shard in x]
-  for label, low, high, alpha in (
-    ('all episodes', 0, 100, 0.15),
-    ('middle half', 25, 75, 0.3),
-  ):
+  bands = ('all episodes', 0, 100, 0.15), ('middle half', 25, 75, 0.3)
+  for label, low, high, alpha in bands:
     bottom = np.array([np.percentile(r, low) for r in returns])
     top = np.array([np.percentile(r, high) for r in returns])
     style = {'color': _COLOR, 'alpha': alpha, 'label': label}

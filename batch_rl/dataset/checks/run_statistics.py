@@ -87,13 +87,11 @@ class RunStatistics:
         f'{MAX_ACTIONS - 1:,}.'
       )
     # NumPy counts 64-bit copies: one shard at a time saves memory.
-    actions = np.sum(
-      [
-        np.bincount(part, minlength=max(highest + 1, 1))
-        for part in np.split(data.action, data.starts[1:-1])
-      ],
-      axis=0,
-    )
+    counts = [
+      np.bincount(part, minlength=max(highest + 1, 1))
+      for part in np.split(data.action, data.starts[1:-1])
+    ]
+    actions = np.sum(counts, axis=0)
     actions[0] -= len(self.padding)  # Padding has action 0.
     return np.maximum(actions, 0)
 
@@ -148,15 +146,12 @@ class RunStatistics:
 
   def to_json(self) -> dict[str, Any]:
     """Returns all statistics, JSON-serialisable."""
-    data = self.data
+    shape, dtype = self.data.frame_shape, self.data.frame_dtype
     return {
       'directory': self.run.directory,
       'game': self.game,
       'agent': self.manifest.get('agent'),
-      'frames': {
-        'shape': list(data.frame_shape),
-        'dtype': str(data.frame_dtype),
-      },
+      'frames': {'shape': list(shape), 'dtype': str(dtype)},
       'shards': self.shards(),
       'total': self.totals(),
       'actions': self.actions.tolist(),

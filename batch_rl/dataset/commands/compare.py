@@ -47,11 +47,8 @@ def _compare(arguments: argparse.Namespace) -> int:
   for name, entry in summaries.items():
     numbers = [console.number(entry[key]) for key in counts]
     lines.append([name.upper(), entry['kind'], *numbers, entry['path']])
-  console.show(
-    arguments,
-    {**summaries, **result._asdict()},
-    [*console.table(lines, left=(0, 1, 5)), *_describe(result)],
-  )
+  text = [*console.table(lines, left=(0, 1, 5)), *_describe(result)]
+  console.show(arguments, {**summaries, **result._asdict()}, text)
   return int(not result.same)
 
 

@@ -122,9 +122,9 @@ def _import(arguments: argparse.Namespace) -> int:
   if input_format == _DOPAMINE:
     shards = shard_discovery.DiscoveredShards(source)
   argument_types.check_options(arguments, _WRONG_OPTIONS[input_format], what)
+  argument_types.check_outside(arguments.destination, source)
   if shards:
     return _import_dopamine(arguments, shards)
-  argument_types.check_outside(arguments.destination, source)
   if input_format == _RLDS:
     return _import_episodes(
       arguments, rlds_import.RldsReader(source, arguments.checkpoints)
@@ -163,13 +163,10 @@ def _import_episodes(
 def _import_dopamine(
   arguments: argparse.Namespace, shards: shard_discovery.DiscoveredShards
 ) -> int:
-  argument_types.check_outside(arguments.destination, arguments.input_dir)
   directory, first = arguments.destination, min(shards.contents)
   if not arguments.json:
-    lines = [
-      f'shards {number_ranges.brief([*shards.contents])}, e.g. '
-      f'{shards.path(first, "observation")}'
-    ]
+    numbers = number_ranges.brief([*shards.contents])
+    lines = [f'shards {numbers}, e.g. {shards.path(first, "observation")}']
     lines += [f'ignored: {name}' for name in shards.ignored]
     lines += [f'missing: {line}' for line in shards.left_out]
     print('\n'.join(lines), flush=True)
@@ -216,20 +213,17 @@ def describe(summary: dict[str, Any]) -> list[str]:
     f'episodes, {summary["steps"]:,} steps, hash {summary["hash"]}'
   ]
   if 'last_step' in summary:
-    assumed = ', assumed: no terminal step has a reward to infer it from'
-    lines.append(
-      f'terminal steps: {summary["last_step"]}'
-      f'{assumed if summary.get("last_step_assumed") else ""}'
-    )
+    assumed = ''
+    if summary.get('last_step_assumed'):
+      assumed = ', assumed: no terminal step has a reward to infer it from'
+    lines.append(f'terminal steps: {summary["last_step"]}{assumed}')
   if summary.get('order') == 'as stored':
     lines.append(
       'note: the dataset was shuffled; episodes are in the order of its files.'
     )
-  if summary.get('missing'):
-    lines.append(
-      f'note: there are no files of checkpoints '
-      f'{number_ranges.brief(summary["missing"])}.'
-    )
+  if missing := summary.get('missing'):
+    numbers = number_ranges.brief(missing)
+    lines.append(f'note: there are no files of checkpoints {numbers}.')
   if summary.get('skipped'):
     lines.append(f'note: {summary["skipped"]:,} episodes have no transition.')
   if summary['truncated']:

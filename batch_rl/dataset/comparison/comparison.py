@@ -118,11 +118,8 @@ def _first_difference(
 
   most_similar = max(only_b, key=likeness)
   step, values = _first_row(columns_a, b.rows.episode(most_similar))
-  return {
-    'a': a.place(only_a[0], step),
-    'b': b.place(most_similar, step),
-    'values': values,
-  }
+  places = {'a': a.place(only_a[0], step), 'b': b.place(most_similar, step)}
+  return {**places, 'values': values}
 
 
 def _is_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:

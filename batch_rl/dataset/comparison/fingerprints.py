@@ -192,7 +192,5 @@ def compare(
   elif not errors:
     rest = '; those from one part to the next were not compared'
     notes.append(f'its transitions are those of {name}{"" if same else rest}')
-  return [
-    *(('error', line) for line in errors),
-    *(('note', line) for line in notes),
-  ]
+  by_level = {'error': errors, 'note': notes}
+  return [(level, line) for level in by_level for line in by_level[level]]

@@ -93,12 +93,8 @@ class Fetcher:
       begun = sum(file.begun for file in absent)
       bar = progress_bars.meter(size, 'B', initial=begun)
       self._bar = stack.enter_context(bar)
-      threads.parallel_map(
-        self._fetch,
-        tasks,
-        self._jobs + max((run.max_waiting for run in runs), default=0),
-        self._stopped.set,
-      )
+      jobs = self._jobs + max((run.max_waiting for run in runs), default=0)
+      threads.parallel_map(self._fetch, tasks, jobs, self._stopped.set)
       for run in runs:
         wrong, notes, summary = run.finish()
         result.wrong += wrong

@@ -55,11 +55,9 @@ class RemoteStat:
 
   def matches(self, other: 'RemoteStat | None') -> bool:
     """Returns whether size and version are equal; False if a size is unknown."""
-    return (
-      other is not None
-      and None not in (self.size, other.size)
-      and (self.size, self.version) == (other.size, other.version)
-    )
+    if other is None or None in (self.size, other.size):
+      return False
+    return (self.size, self.version) == (other.size, other.version)
 
 
 class Remote:

@@ -72,12 +72,9 @@ class UnpluggedRun(fetched_run.FetchedRun):
         f'{directory} holds shards, and RL Unplugged is fetched as a store; choose '
         'another --data_dir.'
       )
+    identity = store_import.Identity(game, str(number), file_names.NAME, source)
     self._store = store_import.StoreImport(
-      directory,
-      store_import.Identity(game, str(number), file_names.NAME, source),
-      'fetch',
-      last_step or 'auto',
-      own_names=(RAW,),
+      directory, identity, 'fetch', last_step or 'auto', own_names=(RAW,)
     )
 
   def names(self, number: int) -> list[str]:

@@ -125,10 +125,8 @@ class StoredEpisode:
     """
     for reward in (self.unclipped, self.reward):
       total = float(reward.sum(dtype=np.float64))
-      for kind, expected in (
-        ('transition', total),
-        ('observation', total - float(reward[-1])),
-      ):
+      sums = {'transition': total, 'observation': total - float(reward[-1])}
+      for kind, expected in sums.items():
         error = abs(episode_return - expected)
         if error < 1e-3 * max(1, abs(expected)):
           yield error, kind

@@ -94,22 +94,16 @@ class PartRows:
     padding = manifests.PADDING if episode.begins_at_reset else 0
     if not self._rows:
       self.begins_at_reset = episode.begins_at_reset
+    reward, unclipped = episode.reward[:steps], episode.unclipped[:steps]
     self._actions.append(np.pad(episode.action[:steps], (padding, 0)))
-    self._rewards.append(np.pad(episode.reward[:steps], (padding, 0)))
+    self._rewards.append(np.pad(reward, (padding, 0)))
     self._terminals.append(np.arange(padding + steps) == padding + steps - 1)
     self._rows += padding + steps
     if not episode.terminal:
       self._truncated.append(self._rows - 1)
-    unclipped = episode.unclipped[:steps]
     self._unclipped |= bool(np.abs(unclipped).max() > 1)
-    self._episodes.append(
-      [
-        self._rows - 1,
-        float(episode.reward[:steps].sum(dtype=np.float64)),
-        float(unclipped.sum(dtype=np.float64)),
-        steps,
-      ]
-    )
+    returns = (float(r.sum(dtype=np.float64)) for r in (reward, unclipped))
+    self._episodes.append([self._rows - 1, *returns, steps])
     return padding, steps
 
   def columns(self) -> packed_columns.Columns:

@@ -203,19 +203,15 @@ class StoreImport:
       with concurrent.futures.ThreadPoolExecutor(
         machine.num_cpus(), thread_name_prefix='import'
       ) as pool:
-        offsets, running_crc32 = shard_packing.write_blocks(
+        offsets, checksums = shard_packing.write_blocks(
           rows.tasks(progress), dictionary, write, pool, _LEVEL
         )
       columns = rows.columns()
       self._check_new(part, columns.sources)
-      zero_rows = frozenset(range(manifests.PADDING * rows.begins_at_reset))
+      padding = manifests.PADDING
+      zero_rows = frozenset(range(padding * rows.begins_at_reset))
       return packed_shard.PackedShard(
-        columns,
-        packed_shard.NO_BLOCKS,
-        offsets,
-        running_crc32,
-        manifests.PADDING,
-        zero_rows,
+        columns, packed_shard.NO_BLOCKS, offsets, checksums, padding, zero_rows
       )
 
     packed = shard_packing.write_shard(
@@ -373,12 +369,9 @@ def import_parts(
       `last_step`, or the directory has other content or cannot be written.
     OSError: If a file cannot be read or written, e.g. to a full disk.
   """
+  game = episode_import.game_of(reader, game)
   identity = Identity(
-    episode_import.game_of(reader, game),
-    reader.run,
-    reader.format,
-    reader.directory,
-    reader.name,
+    game, reader.run, reader.format, reader.directory, reader.name
   )
   store = StoreImport(directory, identity, 'import', last_step)
   with store.opened([part.number for part in reader.parts]):

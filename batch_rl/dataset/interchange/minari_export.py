@@ -58,11 +58,9 @@ def _open_writer(
   from minari.dataset.minari_storage import MinariStorage
 
   spec, meanings = _environment(reader)
+  path = os.path.join(directory, 'data')
   storage = MinariStorage.new(
-    os.path.join(directory, 'data'),
-    **_spaces(reader),
-    env_spec=spec,
-    jpeg_encoding=False,
+    path, **_spaces(reader), env_spec=spec, jpeg_encoding=False
   )
   ids = itertools.count()
 

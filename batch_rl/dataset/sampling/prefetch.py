@@ -2,6 +2,7 @@
 
 import atexit
 import collections
+import functools
 import queue
 import threading
 import time
@@ -95,13 +96,9 @@ class Prefetcher:
 
   def _start(self) -> None:
     """Starts workers, as daemons: one that waits for a shard does not delay the exit."""
+    work = functools.partial(_work, self._load, self._requests)
     self._workers = [
-      threading.Thread(
-        target=_work,
-        args=(self._load, self._requests),
-        name=f'batches_{i}',
-        daemon=True,
-      )
+      threading.Thread(target=work, name=f'batches_{i}', daemon=True)
       for i in range(self._threads)
     ]
     for worker in self._workers:

@@ -203,10 +203,8 @@ class Sampler(row_sampler.RowSampler):
     columns['action'] = self.store.action[rows]
     made = []
     for part in np.split(np.arange(len(rows)), batches):
-      batch = Batch(
-        stack_size=self.stack_size,
-        **{name: column[part] for name, column in columns.items()},
-      )
+      own = {name: column[part] for name, column in columns.items()}
+      batch = Batch(stack_size=self.stack_size, **own)
       if frames:
         before, length = self.stack_size - 1, self._compiled.length
         windows = self.store.windows(batch.rows - before, length)

@@ -72,11 +72,9 @@ class Trajectories:
 
   def between(self, first: int, last: int) -> 'Trajectories':
     """Returns a copy that selects nothing outside the rows `[first, last)`."""
-    return dataclasses.replace(
-      self,
-      start=np.maximum(self.start, first),
-      stop=np.minimum(self.stop, last),
-    )
+    start = np.maximum(self.start, first)
+    stop = np.minimum(self.stop, last)
+    return dataclasses.replace(self, start=start, stop=stop)
 
 
 def _share(fraction: float, count: int) -> int:
@@ -132,15 +130,10 @@ def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
   chosen = np.searchsorted(stop, data.first, side='right')
   is_selected = chosen < len(spans)
   chosen = np.minimum(chosen, len(spans) - 1)
-  return dataclasses.replace(
-    data,
-    start=np.maximum(data.start, first[chosen]),
-    stop=np.where(
-      is_selected,
-      np.minimum(data.stop, stop[chosen].astype(np.int64)),
-      data.start,
-    ),
-  )
+  start = np.maximum(data.start, first[chosen])
+  end = np.minimum(data.stop, stop[chosen].astype(np.int64))
+  end = np.where(is_selected, end, data.start)
+  return dataclasses.replace(data, start=start, stop=end)
 
 
 def first_fraction(data: Trajectories, fraction: float) -> Trajectories:
@@ -165,13 +158,11 @@ def last_transitions(data: Trajectories, count: int) -> Trajectories:
 
 def _steps_between(data, first, last):
   """Selects steps by their positions [first, last) among the selected steps."""
-  start, lengths = data.first, data.lengths
+  lengths = data.lengths
   before = np.cumsum(lengths) - lengths
-  return dataclasses.replace(
-    data,
-    start=start + np.clip(first - before, 0, lengths),
-    stop=start + np.clip(last - before, 0, lengths),
-  )
+  start = data.first + np.clip(first - before, 0, lengths)
+  stop = data.first + np.clip(last - before, 0, lengths)
+  return dataclasses.replace(data, start=start, stop=stop)
 
 
 def trajectories_by_return(
@@ -328,17 +319,14 @@ def trajectories(store: store_lib.Store) -> Trajectories:
   is_step = (store.action[rows] != 0) | (store.reward[rows] != 0)
   at_reset &= ~(is_step | np.isin(rows, store.ends)).any(axis=1)
   rewarded = np.flatnonzero(store.reward)
+  of = np.searchsorted(begin, rewarded, side='right') - 1
   return Trajectories(
     begin=begin,
     steps_begin=begin + at_reset * store.first_padding(),
     at_reset=at_reset,
     start=begin,
     stop=stop,
-    returns=np.bincount(
-      np.searchsorted(begin, rewarded, side='right') - 1,
-      store.reward[rewarded],
-      len(begin),
-    ),
+    returns=np.bincount(of, store.reward[rewarded], len(begin)),
     shard=np.asarray(store.suffixes)[store.shard_of(begin)],
     shard_rows=store.shard_rows,
   )

@@ -62,11 +62,8 @@ def check_sizes(
     )
   except TypeError:
     capacity = stack = horizon = 0
-  if not (
-    1 <= stack <= MAX_STACK_SIZE
-    and horizon >= 1
-    and stack + horizon < capacity <= shard_reader.MAX_ROWS
-  ):
+  fits = stack + horizon < capacity <= shard_reader.MAX_ROWS
+  if not (1 <= stack <= MAX_STACK_SIZE and horizon >= 1 and fits):
     raise ValueError(
       f'shard_capacity={shard_capacity}, stack_size={stack_size} and '
       f'update_horizon={update_horizon} do not fit: they are integers; stack and '

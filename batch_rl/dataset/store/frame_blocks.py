@@ -105,17 +105,15 @@ class RunFrames(run_rows.RunRows):
     dictionary = self._dictionary or b''
     address = ctypes.cast(ctypes.c_char_p(dictionary), ctypes.c_void_p)
     is_mapped = any(packed and packed.file for packed in self._packed)
-    return np.array(
-      [
-        self._frame_bytes,
-        address.value or 0,
-        len(dictionary),
-        mapped_files.PWRITEV_ADDRESS if is_mapped else 0,
-        packed_shard.BLOCK_ROWS,
-        checksums.crc32_address(),
-      ],
-      np.int64,
-    )
+    calls = [
+      self._frame_bytes,
+      address.value or 0,
+      len(dictionary),
+      mapped_files.PWRITEV_ADDRESS if is_mapped else 0,
+      packed_shard.BLOCK_ROWS,
+      checksums.crc32_address(),
+    ]
+    return np.array(calls, np.int64)
 
   def add(
     self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes

@@ -101,12 +101,8 @@ class PackedRun(frame_blocks.RunFrames):
       raise ValueError(f'Every shard in {self.data_dir} is damaged.')
     first, last = self.requested[0], self.requested[-1]
     columns = [columns for columns, _ in opened]
-    super().__init__(
-      data_dir,
-      columns,
-      [suffix for suffix in available if first <= suffix <= last],
-      max_rows,
-    )
+    listed = [suffix for suffix in available if first <= suffix <= last]
+    super().__init__(data_dir, columns, listed, max_rows)
     for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
       if packed is not None and self._directory is not None:
         self.add(suffix, packed, self._directory.dictionary)
@@ -299,6 +295,7 @@ class PackedRun(frame_blocks.RunFrames):
     left = self._missing()
     count, rows_done, bytes_done = len(left), 0, 0
     rows = dict(zip(self.suffixes, self.rows_kept.tolist(), strict=True))
+    path = self._directory.path if self._directory else None
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(
       machine.num_cpus(), thread_name_prefix='pack'
@@ -311,12 +308,7 @@ class PackedRun(frame_blocks.RunFrames):
           columns = packed_columns.read(self.data_dir, suffix)
           self.check_unchanged(suffix, columns.digest)
           packed = shard_packing.pack(
-            self.data_dir,
-            columns,
-            dictionary,
-            pool,
-            self._progress,
-            self._directory.path if self._directory else None,
+            self.data_dir, columns, dictionary, pool, self._progress, path
           )
           if self._directory and self._directory.preload:
             packed = self._directory.open(suffix)

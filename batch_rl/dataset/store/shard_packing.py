@@ -147,11 +147,9 @@ def write_blocks(
     drain(min(2 * machine.num_cpus(), _WAITING_BYTES // max(1, size)))
   drain(0)
   offsets = np.cumsum(sizes, dtype=np.uint64)
-  small = offsets[-1] < 1 << 32
-  return (
-    offsets.astype(np.uint32 if small else np.uint64),
-    np.array(running_crc32, np.uint32),
-  )
+  if offsets[-1] < 1 << 32:
+    offsets = offsets.astype(np.uint32)
+  return offsets, np.array(running_crc32, np.uint32)
 
 
 def write_shard(
@@ -183,11 +181,9 @@ def write_shard(
 
     packed = pack_blocks(write)
     columns = packed.columns
+    small = {name: getattr(columns, name) for name in packed_columns.NAMES}
     sections, checks = {}, {}
-    for name, column in (
-      ('offsets', packed.offsets),
-      *((name, getattr(columns, name)) for name in packed_columns.NAMES),
-    ):
+    for name, column in {'offsets': packed.offsets, **small}.items():
       write(bytes(-file.tell() % 64))
       sections[name] = [file.tell(), column.dtype.str, len(column)]
       write(np.ascontiguousarray(column).data)

@@ -28,10 +28,8 @@ def c_call(result: Any, *arguments: Any) -> Any:
 
   def generate(context, builder, signature, values):
     function, *values = values
-    kind = ir.FunctionType(
-      ir.IntType(result.bitwidth),
-      [ir.IntType(argument.bitwidth) for argument in arguments],
-    )
+    kinds = [ir.IntType(argument.bitwidth) for argument in arguments]
+    kind = ir.FunctionType(ir.IntType(result.bitwidth), kinds)
     address = builder.inttoptr(function, kind.as_pointer())
     return builder.call(address, values)
 
