@@ -40,12 +40,13 @@ def open(  # noqa: A001  (used as `dataset.open`)
   """
   directory = os.fspath(directory)
   run = run_directories.only_run(directory)
+  cached = None
+  if cache_dir:
+    cached = store_directory.in_cache(os.fspath(cache_dir), run.data_dir)
   store = store_lib.Store(
     run.data_dir,
     shards,
-    store_directory.in_cache(os.fspath(cache_dir), run.data_dir)
-    if cache_dir
-    else None,
+    cached,
     preload=preload,
     skip_damaged=skip_damaged,
     pack=False,

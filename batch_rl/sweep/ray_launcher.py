@@ -39,10 +39,7 @@ def run(
   Raises:
     ValueError: If there is no cluster, or a cell fits on none of its machines.
   """
-  options: dict[str, Any] = {
-    'log_to_driver': False,
-    'logging_level': logging.ERROR,
-  }
+  options: Any = {'log_to_driver': False, 'logging_level': logging.ERROR}
   if not address:
     options |= {
       'num_cpus': machine_lib.num_cpus(),

@@ -59,17 +59,16 @@ def make(copy: copies.Copy) -> dict[str, Any]:
     begin, stop = (np.clip(at, *span) for at in (rows.begin, rows.stop))
     counts = _counts(int((stop - begin).sum()), hashes[inside])
     parts.append({'number': number, 'name': f'shard {number}', **counts})
-  return files.with_hash(
-    {
-      'format': FORMAT,
-      'game': copy.game,
-      'run': copy.run,
-      'kind': copy.kind,
-      'clipped_rewards': copy.clips_rewards,
-      **_counts(rows.rows, hashes),
-      'parts': parts,
-    }
-  )
+  fingerprint = {
+    'format': FORMAT,
+    'game': copy.game,
+    'run': copy.run,
+    'kind': copy.kind,
+    'clipped_rewards': copy.clips_rewards,
+    **_counts(rows.rows, hashes),
+    'parts': parts,
+  }
+  return files.with_hash(fingerprint)
 
 
 def _counts(rows: int, hashes: np.ndarray) -> dict[str, Any]:

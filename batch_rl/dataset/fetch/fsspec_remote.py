@@ -54,13 +54,10 @@ class FsspecRemote(remotes.Remote):
     with _translated_errors():
       self._fs.invalidate_cache(self._path(path).rpartition('/')[0])
       info = self._fs.info(self._path(path))
-    version = next((info[k] for k in _VERSION_KEYS if info.get(k)), None)
+    version = next((str(info[k]) for k in _VERSION_KEYS if info.get(k)), None)
     hashes = {'md5': info.get('md5Hash'), 'crc32c': info.get('crc32c')}
-    return remotes.RemoteStat(
-      info.get('size'),
-      None if version is None else str(version),
-      {kind: value for kind, value in hashes.items() if value},
-    )
+    known = {kind: value for kind, value in hashes.items() if value}
+    return remotes.RemoteStat(info.get('size'), version, known)
 
   def open(
     self, path: str, start: int = 0, known: remotes.RemoteStat | None = None

@@ -100,6 +100,8 @@ class SequenceSampler(row_sampler.RowSampler):
     self.length = int(length)
     complete = 'complete ' * complete_only
     self._rows_name = f'step of a {complete}trajectory'
+    # A window has the frames of a sequence.
+    window, discounts = int(length + stack_size - 1), np.zeros(0, np.float32)
     super().__init__(
       store,
       int(stack_size),
@@ -108,10 +110,7 @@ class SequenceSampler(row_sampler.RowSampler):
       seed,
       weighting,
       temperature,
-      # A window has the frames of a sequence.
-      compiled_batches.CompiledBatches(
-        store, int(length + stack_size - 1), np.zeros(0, np.float32)
-      ),
+      compiled_batches.CompiledBatches(store, window, discounts),
       before=int(stack_size) - 1,
       after=0,
       pads=True,

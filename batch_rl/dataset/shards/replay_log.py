@@ -443,18 +443,15 @@ class ReplayLog:
     )
     first = start - (writer.carry is not None)
     episodes = [e for e in self._episodes if first <= e[0] < start + cursor]
-    self._shards.append(
-      {
-        'suffix': writer.suffix,
-        'first_row': first,
-        'rows': start + cursor - first,
-        'episodes': manifests.describe_shard_episodes(episodes),
-        'files': {
-          os.path.basename(path): manifests.describe_file(path)
-          for path in paths
-        },
-      }
-    )
+    described = {os.path.basename(p): manifests.describe_file(p) for p in paths}
+    entry = {
+      'suffix': writer.suffix,
+      'first_row': first,
+      'rows': start + cursor - first,
+      'episodes': manifests.describe_shard_episodes(episodes),
+      'files': described,
+    }
+    self._shards.append(entry)
     self._write_manifest(start + cursor)
 
   def _describe_rows(self) -> dict:

@@ -259,10 +259,9 @@ class RunFrames(run_rows.RunRows):
       # on a Xeon with AVX-512.
       if zlib.crc32(content, before) != after:
         raise ValueError('its checksum differs')
+      most = packed_shard.BLOCK_ROWS * self._frame_bytes
       block = lz4.block.decompress(
-        content,
-        uncompressed_size=packed_shard.BLOCK_ROWS * self._frame_bytes,
-        dict=self._dictionary,
+        content, uncompressed_size=most, dict=self._dictionary
       )
       decoded = np.frombuffer(block, np.uint8).reshape(-1, self._frame_bytes)
       return decoded[rows]

@@ -77,12 +77,11 @@ class RunRows:
     self.shard_rows = dict(zip(self.suffixes, spans, strict=True))
     # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
     # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
-    self.first_kept = np.array(
-      [
-        int(c.positions(np.array(p.start))) if p.rows else 0
-        for c, p in zip(columns, self.placements, strict=True)
-      ]
-    )
+    first_kept = [
+      int(c.positions(np.array(p.start))) if p.rows else 0
+      for c, p in zip(columns, self.placements, strict=True)
+    ]
+    self.first_kept = np.array(first_kept)
     self.rows_kept = np.array([c.rows for c in columns])
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
@@ -163,12 +162,11 @@ class RunRows:
   def _truncated_rows(self, manifest: Mapping[str, Any]) -> np.ndarray:
     """Returns the rows that shards or the manifest list as truncated: int64 (n,)."""
     if self.has_whole_episodes:
-      return np.concatenate(
-        [
-          start + np.array(columns.truncated, np.int64)
-          for start, columns in zip(self.starts, self._columns, strict=False)
-        ]
-      )
+      of_shards = [
+        start + np.array(columns.truncated, np.int64)
+        for start, columns in zip(self.starts, self._columns, strict=False)
+      ]
+      return np.concatenate(of_shards)
     key = manifests.TRUNCATED_ROWS
     listed = manifests.look_up(manifest, key, kind=list) or []
     rows, capacity = np.array(listed, np.int64), int(self._capacities[0])

@@ -193,6 +193,7 @@ def write_shard(
     if os.path.exists(description_path):
       os.remove(description_path)
       files.sync(directory)
+  checksums = packed.running_crc32.astype('<u4').tobytes()
   description = {
     'suffix': suffix,
     'capacity': columns.capacity,
@@ -205,9 +206,7 @@ def write_shard(
     'zero_rows': sorted(packed.zero_rows),
     'sections': sections,
     'crc32': checks,
-    'running_crc32': base64.b64encode(
-      packed.running_crc32.astype('<u4').tobytes()
-    ).decode(),
+    'running_crc32': base64.b64encode(checksums).decode(),
     'digest': columns.digest,
     'bytes': size,
     'sha256': content.hexdigest(),

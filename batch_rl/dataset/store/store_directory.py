@@ -296,15 +296,13 @@ class StoreDirectory:
       files.write_bytes(os.path.join(self.path, _DICTIONARY), self.dictionary)
     if manifest:
       manifests.write(self.path, manifest)
-    self._write(
-      {
-        'version': _VERSION,
-        'source': absolute(data_dir),
-        'dictionary': hashlib.sha256(self.dictionary).hexdigest(),
-        'shards': sorted({*self.planned_shards(), *suffixes}),
-        **({'made_by': made_by} if made_by else {}),
-      }
-    )
+    description = {
+      'version': _VERSION,
+      'source': absolute(data_dir),
+      'dictionary': hashlib.sha256(self.dictionary).hexdigest(),
+      'shards': sorted({*self.planned_shards(), *suffixes}),
+    }
+    self._write(description | ({'made_by': made_by} if made_by else {}))
 
   def drop_missing(self) -> None:
     """Removes missing shards from the description; the caller holds the lock."""
