@@ -24,8 +24,12 @@ def num_cpus(root: str = '/') -> int:
   Args:
     root: Directory that has `proc` and the mounted control groups.
   """
-  allowed = len(os.sched_getaffinity(0))
-  return max(1, math.ceil(min(allowed, _cpu_quota(root))))
+  limits: list[float] = [len(os.sched_getaffinity(0))]
+  for group in _groups(root):
+    # Without a quota, it begins with 'max'.
+    if match := re.fullmatch(r'(\d+) ([1-9]\d*)', _read(group, 'cpu.max')):
+      limits.append(int(match[1]) / int(match[2]))
+  return max(1, math.ceil(min(limits)))
 
 
 def thread_limits(threads: int) -> dict[str, str]:
@@ -46,30 +50,7 @@ def available_memory(root: str = '/') -> int:
   Args:
     root: Directory that has `proc` and the mounted control groups.
   """
-  available = psutil.virtual_memory().available
-  return int(min(available, _memory_in_groups(root)))
-
-
-def return_freed_memory() -> None:
-  """Returns freed memory to the system; the C library may keep it otherwise."""
-  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # glibc only
-  if trim is not None:
-    trim(0)
-
-
-def _cpu_quota(root: str) -> float:
-  """Returns the smallest CPU quota in processors; infinity without one."""
-  quotas = [math.inf]
-  for group in _groups(root):
-    # Without a quota, it begins with 'max'.
-    if match := re.fullmatch(r'(\d+) ([1-9]\d*)', _read(group, 'cpu.max')):
-      quotas.append(int(match[1]) / int(match[2]))
-  return min(quotas)
-
-
-def _memory_in_groups(root: str) -> float:
-  """Returns the bytes below the limits of all groups; infinity without a limit."""
-  available = [math.inf]
+  available = [psutil.virtual_memory().available]
   for group in _groups(root):
     limit, used = _read(group, 'memory.max'), _read(group, 'memory.current')
     if limit.isdecimal() and used.isdecimal():  # Without a limit, it is 'max'.
@@ -77,6 +58,13 @@ def _memory_in_groups(root: str) -> float:
       free = int(limit) - int(used) + sum(map(int, reclaimable))
       available.append(max(0, free))
   return min(available)
+
+
+def return_freed_memory() -> None:
+  """Returns freed memory to the system; the C library may keep it otherwise."""
+  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # glibc only
+  if trim is not None:
+    trim(0)
 
 
 def _groups(root: str) -> Iterator[str]:
