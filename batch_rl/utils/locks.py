@@ -6,14 +6,11 @@ import os
 from typing import Any
 
 
-class Lock:
+class Lock(contextlib.AbstractContextManager):
   """A lock that this process holds until it is closed, or the process ends."""
 
   def __init__(self, file: Any):
     self._file, self._process = file, os.getpid()
-
-  def __enter__(self) -> 'Lock':
-    return self
 
   def __exit__(self, *_: Any) -> None:
     self.close()

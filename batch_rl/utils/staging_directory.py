@@ -1,12 +1,13 @@
 """Output directories that appear atomically, when they are complete."""
 
+import contextlib
 import os
 import shutil
 
 from batch_rl.utils import files, locks
 
 
-class StagingDirectory:
+class StagingDirectory(contextlib.AbstractContextManager):
   """A locked folder beside a destination, for unfinished output.
 
   The content survives a killed process, and the next process can continue from
@@ -42,9 +43,6 @@ class StagingDirectory:
       )
     self._lock = locks.acquire(lock, destination)
     self._temporary: list[str] = []
-
-  def __enter__(self):
-    return self
 
   def __exit__(self, kind, error, traceback):
     if kind is not None:
