@@ -316,7 +316,7 @@ class HashedFile(io.RawIOBase):
   """A raw stream over an open file, whose bytes update a digest.
 
   Args:
-    file: Binary file that has at least `read`; closed with the stream.
+    file: Binary file that has at least `read`; its owner closes it.
     digest: `hashlib` object, or None.
   """
 
@@ -335,8 +335,3 @@ class HashedFile(io.RawIOBase):
     if self._digest is not None:
       self._digest.update(data)
     return len(data)
-
-  def close(self) -> None:
-    """Closes the stream and its file."""
-    self._file.close()
-    super().close()

@@ -84,7 +84,8 @@ def test_a_hashed_file_updates_its_digest_with_what_is_read(tmp_path):
   path = tmp_path / 'file'
   path.write_bytes(b'twelve bytes')
   digest = hashlib.sha256()
-  with files.HashedFile(open(path, 'rb'), digest) as stream:
+  with open(path, 'rb') as file:
+    stream = files.HashedFile(file, digest)
     assert stream.read(6) == b'twelve'
     assert digest.hexdigest() == hashlib.sha256(b'twelve').hexdigest()
     assert stream.read() == b' bytes' and stream.read(1) == b''
