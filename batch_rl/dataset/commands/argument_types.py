@@ -35,8 +35,7 @@ def add_path(parser: Any, name: str, meaning: str, **options: Any) -> None:
 
 def add_run_directory(parser: Any, name: str = 'directory') -> None:
   """Adds an argument for the directory of a run to a parser."""
-  meaning = 'run directory, <root>/<Game>/<run>, or store'
-  add_path(parser, name, meaning)
+  add_path(parser, name, 'run directory, <root>/<Game>/<run>, or store')
 
 
 def add_number(

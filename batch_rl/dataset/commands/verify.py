@@ -33,11 +33,10 @@ def _verify(arguments: argparse.Namespace) -> int:
   Reads each once, and checks checksums, format, hashes of the manifest, gaps, values
   and suspicious data. Exit code 0 if ok, 1 if not, 2 for a wrong argument.
   """
-  name, fingerprint = arguments.fingerprints, None
+  name = arguments.fingerprints
   if arguments.all and name:
     raise ValueError('--fingerprints are those of one run; remove --all.')
-  if name:
-    fingerprint = fingerprints.read(name)
+  fingerprint = fingerprints.read(name) if name else None
   if arguments.all:
     runs = run_directories.find_runs(arguments.directory)
   else:

@@ -199,10 +199,9 @@ def describe_episodes(episodes: list[list]) -> dict[str, Any]:
   """
   names = ('return', 'unclipped_return', 'agent_steps')
   statistics: dict[str, Any] = {'count': len(episodes)}
-  for name, values in (
-    zip(names, np.array(episodes)[:, 1:].T, strict=True) if episodes else ()
-  ):
-    statistics[name] = describe_values(values)
+  if episodes:
+    columns = zip(names, np.array(episodes)[:, 1:].T, strict=True)
+    statistics |= {name: describe_values(values) for name, values in columns}
   return statistics
 
 
