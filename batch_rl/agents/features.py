@@ -123,7 +123,8 @@ def _reached(tensors: Iterable[tf.Tensor], calls: Iterable[Call]) -> list[Call]:
 def join(calls: Iterable[Call], network: tf.keras.Model) -> tf.Tensor:
   """Returns the inputs of calls as one tensor, float32 (n, k).
 
-  An input of several calls counts once.
+  An input of several calls counts once. Outputs have a gradient by the result only if
+  it is a single input (n, k), which is returned itself.
 
   Args:
     calls: Calls of layers of a network.
@@ -132,12 +133,14 @@ def join(calls: Iterable[Call], network: tf.keras.Model) -> tf.Tensor:
   Raises:
     NoFeaturesError: If there are no calls, or they are within a loop.
   """
-  inputs = {call.inputs.ref(): call.inputs for call in calls}
+  inputs = [*{call.inputs.ref(): call.inputs for call in calls}.values()]
   try:
     parts = [
       tf.reshape(tf.cast(part, tf.float32), (-1, part.shape[1:].num_elements()))
-      for part in inputs.values()
+      for part in inputs
     ]
+    if len(parts) == 1 and parts[0].shape.rank == inputs[0].shape.rank:
+      return tf.cast(inputs[0], tf.float32)  # itself, if it is float32
     if parts:
       return tf.concat(parts, axis=1)
   except ValueError:  # A tensor of a loop cannot be read outside of it.

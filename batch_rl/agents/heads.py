@@ -55,7 +55,8 @@ class Head:
   """Base of the heads; the k values of a return are samples or atoms of a distribution.
 
   Attributes:
-    reads: Names of the outputs that it reads in addition to `q_values`.
+    reads: Names of outputs, float32 (n, num_actions, num_outputs) each, that the network
+      makes for it in addition to `q_values`; others that it reads are not listed.
     num_outputs: Number of these outputs for each action.
   """
 
@@ -190,7 +191,7 @@ class Scalar(Estimates):
     Raises:
       ValueError: If there are several targets a state.
     """
-    if targets.values.shape[1] not in (None, 1):
+    if not targets.values.shape.is_compatible_with((None, 1)):
       raise ValueError(
         f'Scalar has targets {targets.values.shape}; expected (n, 1), e.g. their mean.'
       )

@@ -117,9 +117,13 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     Args:
       outputs: Result of `acting_outputs` for n states.
       seed: Seed for `tf.random.stateless_*`, int64 (2,), for a policy that samples.
-        Each state then has its own seed and its own call.
+        In acting, each state has its own seed and its own call; `backups.Double`
+        chooses for a batch with one seed.
     """
     return self.policy(outputs, seed)
+
+  # Those of the package, see `_chooses`.
+  _CHOICES: tuple[Callable[..., Any], ...] = (choose_actions,)
 
   def build_networks(self) -> None:
     """Makes further networks, by `add_network`; none by default."""
@@ -539,8 +543,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
   @classmethod
   def _chooses(cls) -> bool:
-    """Returns whether a subclass overrides `choose_actions`."""
-    return cls.choose_actions is not LossAgent.choose_actions
+    """Returns whether a user's class overrides `choose_actions`."""
+    return cls.choose_actions not in cls._CHOICES
 
   def _refuse_two_policies(self, other):
     raise ValueError(

@@ -240,6 +240,24 @@ class ActionChoice:
         'numbers of Python: let actions depend on outputs and seed only.'
       )
     self.draws = bool(graph.inputs[len(tf.nest.flatten(specs))].consumers())
+    self._check_policy(agent, trace)
+
+  def _check_policy(self, agent, trace):
+    """Refuses a policy of the agent that `choose_actions` does not use."""
+    given = vars(agent).get('policy')
+    if given is None or type(given).outputs is not Policy.outputs:
+      return
+    vars(agent)['policy'] = None
+    try:
+      trace()
+    except (TypeError, AttributeError):
+      return
+    finally:
+      vars(agent)['policy'] = given
+    raise ValueError(
+      f'{type(agent).__name__}.policy has no effect, since its choose_actions does not '
+      'call super(): remove the setting.'
+    )
 
   def __call__(self, outputs: Any, seeds: tf.Tensor) -> tf.Tensor:
     """Returns actions, int64 (n,).

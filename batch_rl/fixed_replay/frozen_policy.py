@@ -187,7 +187,8 @@ def freeze(agent: Any) -> FrozenNetwork:
       probabilities = _own_probabilities(agent.policy, outputs)
       draws = probabilities is None
     if probabilities is None:
-      actions = choice(outputs, seeds)
+      # A function, since a loop of the imported graph could not be in an update.
+      actions = tf.function(choice, autograph=False)(outputs, seeds)
       probabilities = tf.one_hot(actions, agent.num_actions)
     found = map(tf.identity, (agent.online(states).q_values, probabilities))
     names = [tensor.op.name for tensor in found]

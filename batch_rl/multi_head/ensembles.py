@@ -95,9 +95,22 @@ class Ensemble(heads.Estimates):
     return tf.argmax(returns.values, axis=1)
 
   def loss(self, outputs: Any, batch: Any, targets: Returns) -> tf.Tensor:
-    """Returns the Huber losses, averaged over heads or mixtures."""
+    """Returns the Huber losses, averaged over heads or mixtures.
+
+    Raises:
+      ValueError: If there is neither one target a state, nor one for each of them.
+    """
     estimates = self.returns(outputs, batch).of_actions(batch.action).values
-    goals = tf.broadcast_to(targets.values, tf.shape(estimates))
+    values = targets.values
+    if targets.probabilities is not None:  # of one distribution for all
+      values = targets.mean()[:, None]
+    shapes = (None, 1), estimates.shape
+    if not any(map(values.shape.is_compatible_with, shapes)):
+      raise ValueError(
+        f'{type(self).__name__} has targets {values.shape}; expected (n, 1) or '
+        f'{estimates.shape}.'
+      )
+    goals = tf.broadcast_to(values, tf.shape(estimates))
     return tf.reduce_mean(heads.huber(goals, estimates), axis=1)
 
 

@@ -85,7 +85,7 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
   ) -> tf.Tensor:
     """Returns the policy's actions on the acting mixture; see `LossAgent`.
 
-    Targets of an update, and a policy that does not read the networks, such as
+    Targets of an update, and a policy whose outputs have no `q_heads`, such as
     `Constrained`, use the mean of the networks.
     """
     is_target = self._calls is not None
@@ -96,6 +96,8 @@ class MultiNetworkDQNAgent(value_agent.ValueAgent):
     mixture.set_shape((self.num_networks,))
     q_values = tf.tensordot(outputs.q_heads, mixture, axes=1)
     return super().choose_actions(outputs._replace(q_values=q_values), seed)
+
+  _CHOICES = *value_agent.ValueAgent._CHOICES, choose_actions
 
   def _acting_mixture(self) -> np.ndarray:
     """Returns the current acting mixture, float32 (num_networks,)."""

@@ -50,6 +50,8 @@ def choose_episode(
       f'There is no episode {number}: {directory} has {count} complete episodes, '
       f'0 to {count - 1}.'
     )
+  if not statistics.lengths[number]:
+    raise ValueError(f'Episode {number} of {directory} has no steps.')
   return number
 
 

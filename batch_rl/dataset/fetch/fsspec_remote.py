@@ -75,7 +75,8 @@ class FsspecRemote(remotes.Remote):
       while chunk := file.read(16 * remotes.CHUNK_BYTES):
         yield chunk
     # The requests may have read different versions of the file.
-    if not self.stat(path).matches(stat):
+    now = self.stat(path)
+    if (now.size, now.version) != (stat.size, stat.version):
       raise remotes.TransientError('the file changed while it was read')
 
 

@@ -249,9 +249,10 @@ class StoreImport:
     """Raises a ValueError if a part is a copy of another."""
     hashes = {source['sha256'] for source in sources.values()}
     for entry in self._entries:
-      is_other = entry['suffix'] != part.number
+      if entry['suffix'] == part.number:
+        continue
       for name, file in entry['files'].items():
-        if is_other and file['sha256'] in hashes:
+        if file['sha256'] in hashes:
           raise ValueError(
             f'{part.name} is a copy of {name}: fetch the file again.'
           )

@@ -492,7 +492,24 @@ def test_a_term_that_is_not_finite_is_named(make_agent):
     list(agent.train_steps(1))
 
 
-def test_parts_that_a_loss_of_its_own_ignores_are_refused(make_agent):
+class OwnChoice(cartpole.OFFLINE_CLASSES['dqn']):
+  def choose_actions(self, outputs, seed):
+    return tf.argmin(outputs.q_values, axis=1)
+
+
+class OwnChoiceByPolicy(cartpole.OFFLINE_CLASSES['dqn']):
+  def choose_actions(self, outputs, seed):
+    return 4 - super().choose_actions(outputs, seed)
+
+
+class Repelled(cartpole.OFFLINE_CLASSES['dqn']):
+  def loss(self, batch):
+    q_values = self.online(batch.state).q_values
+    [gradient] = tf.gradients(q_values, self.features(batch.state))
+    return super().loss(batch) + tf.reduce_sum(gradient**2, axis=1)
+
+
+def test_parts_that_an_agent_ignores_are_refused(make_agent):
   parts = {'terms': [terms.CQL()], 'backup': backups.Double()}
   for name, part in parts.items():
     with pytest.raises(ValueError, match=f'OwnLoss.{name} has no effect'):
@@ -500,3 +517,30 @@ def test_parts_that_a_loss_of_its_own_ignores_are_refused(make_agent):
     make_agent(class_=OwnUse, **{name: part})
   make_agent(class_=OwnLoss)
   make_agent(**parts)
+  make_agent(class_=OwnChoice)
+  make_agent(class_=OwnChoiceByPolicy, policy=policies.Softmax())
+  with pytest.raises(ValueError, match='OwnChoice.policy has no effect'):
+    make_agent(class_=OwnChoice, policy=policies.Softmax())
+
+
+def test_outputs_have_a_gradient_by_the_features(make_agent):
+  agent = make_agent(class_=Repelled)
+  assert np.isfinite(list(agent.train_steps(1))).all()
+
+
+def test_an_ensemble_takes_one_target_or_one_for_each_head():
+  head = ensembles.Ensemble(K, 'IDENTITY')
+  random = np.random.default_rng(0)
+  outputs = make_outputs('ensemble', random)
+  batch = types.SimpleNamespace(action=tf.zeros(B, tf.int32), seed=None)
+  p, values = np.eye(3)[random.integers(3, size=B)], random.normal(size=(B, 3))
+  weighted = heads.Returns(*map(tf.constant, (values, p)))
+  mean = heads.Returns(tf.constant((p * values).sum(1, keepdims=True)))
+  outputs.q_heads = tf.constant(outputs.q_heads)
+  with tf.compat.v1.Session(graph=outputs.q_heads.graph) as session:
+    found = session.run(
+      [head.loss(outputs, batch, t) for t in (weighted, mean)]
+    )
+  np.testing.assert_allclose(*found)
+  with pytest.raises(ValueError, match=r'targets \(7, 3\); expected \(n, 1\)'):
+    head.loss(outputs, batch, weighted._replace(probabilities=None))

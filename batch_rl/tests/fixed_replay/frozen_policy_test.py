@@ -69,6 +69,8 @@ def test_the_probabilities_of_a_policy_that_samples(make_agent):
   frequencies = outputs.probabilities.mean(0)
   assert frequencies == pytest.approx(expected, abs=4 * 0.5 / count**0.5)
   assert outputs_of(make_agent(policy=Untempered()))[1]  # It draws.
+  softmax = policies.Softmax()
+  assert not outputs_of(make_agent('multi_network_dqn', policy=softmax))[1]
 
 
 @pytest.fixture(scope='module')
@@ -149,6 +151,25 @@ def test_targets_are_means_over_the_policy_within_limits(run, log_dir):
   assert targets.min() < 0.9 and targets.max() > 0.95
   expected = np.clip(targets, 0.9, 0.95)
   np.testing.assert_allclose(found['target'], expected, rtol=1e-5)
+
+
+class ByFrozen(dqn_agent.FixedReplayDQNAgent):
+  """Learns the values of the actions that a frozen policy draws."""
+
+  frozen: frozen_policy.FrozenNetwork
+
+  def loss(self, batch):
+    seeds = tf.tile(batch.seed[None], (tf.shape(batch.state)[0], 1))
+    drawn = self.frozen(batch.state, seeds).probabilities
+    values = tf.reduce_sum(drawn * self.online(batch.state).q_values, axis=1)
+    return (values - batch.reward) ** 2
+
+
+def test_a_policy_that_draws_is_part_of_an_update(make_agent):
+  ByFrozen.frozen = frozen_policy.freeze(make_agent(class_=Sampling))
+  assert ByFrozen.frozen.draws
+  agent = make_agent(class_=ByFrozen)
+  assert np.isfinite(list(agent.train_steps(2))).all()
 
 
 def test_mistakes_are_one_line(run, tmp_path, refusal):

@@ -47,6 +47,9 @@ def test_the_default_is_the_best_episode_of_the_last_shard(tmp_path):
   for wrong in (-1, 6):
     with pytest.raises(ValueError, match=f'{wrong}: .* 0 to 5'):
       videos.choose_episode(statistics, wrong)
+  statistics.lengths[2] = 0
+  with pytest.raises(ValueError, match='Episode 2 .* no steps'):
+    videos.choose_episode(statistics, 2)
 
 
 @pytest.mark.parametrize('ending', ['.gif', '.mp4', os.fsdecode(b'\xff.mp4')])

@@ -145,6 +145,13 @@ def test_errors_of_file_systems(root, monkeypatch, error, kind, text):
     assert type(raised.value) is expected
 
 
+def test_a_file_system_without_sizes(root, monkeypatch):
+  (root / 'a').write_bytes(b'content')
+  remote = fsspec_remote.FsspecRemote(str(root))
+  monkeypatch.setattr(remote._fs, 'info', lambda path: {})
+  assert b''.join(remote.open('a')[2]) == b'content'
+
+
 @pytest.mark.parametrize(
   'status, kind',
   [
