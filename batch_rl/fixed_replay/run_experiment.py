@@ -254,7 +254,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       )
       returns = [episode.undiscounted_return for episode in episodes]
       mean = float(np.mean(returns)) if returns else math.nan
-      bar.set_postfix_str(f'return={mean:.2f}')
+      bar.set_postfix_str(f'return={mean:.2f}', refresh=False)
     for episode in episodes:
       statistics.append(
         {
