@@ -1,7 +1,7 @@
 """Checks of the graphs that a user's network, `loss` and `choose_actions` build."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -125,6 +125,25 @@ def check_optimizer(optimizer: Any, agent: type) -> None:
         f'The learning rate of {agent.__name__} is {reason}: take a number, or a '
         "function without arguments that reads the agent's training_steps."
       )
+
+
+def is_ignored(agent: Any, part: str, trace: Callable[[], Any]) -> bool:
+  """Returns whether a function of an agent can be traced without a part of the agent.
+
+  Args:
+    agent: The agent.
+    part: Name of its attribute, None meanwhile.
+    trace: Function that traces.
+  """
+  before = getattr(agent, part)
+  vars(agent)[part] = None
+  try:
+    trace()
+  except (TypeError, AttributeError):
+    return False
+  finally:
+    vars(agent)[part] = before
+  return True
 
 
 def check_gradients(

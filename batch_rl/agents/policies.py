@@ -247,17 +247,11 @@ class ActionChoice:
     given = vars(agent).get('policy')
     if given is None or type(given).outputs is not Policy.outputs:
       return
-    vars(agent)['policy'] = None
-    try:
-      trace()
-    except (TypeError, AttributeError):
-      return
-    finally:
-      vars(agent)['policy'] = given
-    raise ValueError(
-      f'{type(agent).__name__}.policy has no effect, since its choose_actions does not '
-      'call super(): remove the setting.'
-    )
+    if graph_checks.is_ignored(agent, 'policy', trace):
+      raise ValueError(
+        f'{type(agent).__name__}.policy has no effect, since its choose_actions does not '
+        'call super(): remove the setting.'
+      )
 
   def __call__(self, outputs: Any, seeds: tf.Tensor) -> tf.Tensor:
     """Returns actions, int64 (n,).

@@ -206,16 +206,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
 
   def _ignores(self, name: str, batch: loss_agent.Batch) -> bool:
     """Returns whether `loss` can be traced without a part."""
-    part = getattr(self, name)
-    vars(self)[name] = None
-    try:
-      with self._tracing(batch.step):
-        self.loss(batch)
-    except (TypeError, AttributeError):
-      return False
-    finally:
-      vars(self)[name] = part
-    return True
+    with self._tracing(batch.step):
+      return graph_checks.is_ignored(self, name, lambda: self.loss(batch))
 
   def _expected_outputs(self):
     shape = self.num_actions, self.head.num_outputs

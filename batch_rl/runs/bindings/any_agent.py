@@ -55,9 +55,8 @@ def bind(
   }
   used = []
   for binding in bindings:
-    if binding.selector != _ANY or _has(
-      owners.values(), binding.parameter, agents
-    ):
+    parameter = binding.parameter
+    if binding.selector != _ANY or _has(owners.values(), parameter, agents):
       used.append(binding)
     else:
       binding.remove()

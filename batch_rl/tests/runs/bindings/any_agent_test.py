@@ -93,9 +93,8 @@ def test_the_first_class_with_the_parameter_gets_it():
   assert 'FixedReplayQuantileAgent.gamma = 0.5' in text
   assert 'Closed.kappa = 2.0' in text
   gin.clear_config()
-  bind(
-    'AnyAgent.updates_per_run = 7', agent=Ported
-  )  # gin has no name for its owner
+  # gin has no name for the class with this parameter.
+  bind('AnyAgent.updates_per_run = 7', agent=Ported)
   assert 'updates_per_run' not in gin_files.config_text()
 
 
