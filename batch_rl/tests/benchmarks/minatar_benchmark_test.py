@@ -245,6 +245,10 @@ def test_the_best_configuration_is_chosen(work_dir, capsys, monkeypatch):
   options.games = ['MinAtar-Asterix']
   program.Benchmark(options, [AGENTS['dqn_adam']]).whole()
   assert 'whole: left out' in capsys.readouterr().out
+  options.quick, options.runs = False, [4]
+  program.Benchmark(options, [AGENTS['dqn_adam']]).search()
+  found = (work_dir / 'sweeps/dry_run.yaml').read_text()
+  assert "games:\n- MinAtar-Asterix\nruns: '4'" in found
 
 
 def test_the_record_suffices_and_is_kept(work_dir):

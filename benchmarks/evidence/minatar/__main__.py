@@ -18,8 +18,8 @@ Stages:
 
 Everything runs by the package's own commands, which are printed; each sweep shows its
 cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
-`--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks; run 4 is for
-the search, whose games `--games` does not change.
+`--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks. Run 4 is for
+the search, which chooses settings by results of all of its games.
 README.md beside this file states the protocol.
 """
 
@@ -87,7 +87,7 @@ class Scale:
   fqe: tuple[int, int] = (3, 10_000)
 
   def of_games(self, chosen: Sequence[str]) -> 'Scale':
-    """Returns the part with these games; a search needs all of its own."""
+    """Returns the part with these games; settings are chosen by `search_games`."""
     return dataclasses.replace(
       self,
       games=[g for g in self.games if g in chosen],
@@ -134,6 +134,10 @@ class Benchmark:
     if options.games:
       self._scale = self._scale.of_games(options.games)
     self._dry_run, self._agents = options.dry_run, agents
+    # Of `search_games`, what is made here.
+    self._searched = [
+      game for game in self._scale.search_games if game in self._scale.games
+    ]
     # Runs of the data; those of the tables are not the search's.
     self._all_runs = options.runs or [*self._scale.runs, protocol.SEARCH_RUN]
     self._runs = [r for r in self._all_runs if r != protocol.SEARCH_RUN]
@@ -144,7 +148,7 @@ class Benchmark:
     scale = self._scale
     of_search = [r for r in self._all_runs if r not in self._runs]
     for games, runs in (
-      ([g for g in scale.search_games if g in scale.games], of_search),
+      (self._searched, of_search),
       (scale.games, self._runs),
     ):
       if runs:
@@ -174,8 +178,8 @@ class Benchmark:
     for i in range(max(map(len, configurations.values()))):
       agents = {a: c[i] for a, c in configurations.items() if i < len(c)}
       self._sweep(
-        f'search/{number + i}', _as_settings(agents),
-        self._scale.search_games, [protocol.SEARCH_RUN],
+        f'search/{number + i}', _as_settings(agents), self._searched,
+        [protocol.SEARCH_RUN],
       )  # fmt: skip
 
   def _best(
@@ -203,7 +207,7 @@ class Benchmark:
     if missing and (is_here or not {*by_name} & {*found.index}):
       raise ValueError(
         f'{agent.name} lacks results of its configuration {missing[0]}: run the '
-        'stage search first.'
+        f'stage search for {" and ".join(self._scale.search_games)} first.'
       )
     left = [name for name in by_name if name in found]
     if not left:
@@ -261,12 +265,12 @@ class Benchmark:
     agents = [a for a in self._agents if a.name in protocol.AGENTS_TO_SELECT]
     if self._dry_run:
       configurations = protocol.FIRST_CONFIGURATIONS * 3 // 2
-      policies = configurations * len(agents) * len(self._scale.search_games)
+      policies = configurations * len(agents) * len(self._searched)
       print(
         f'select: {policies} policies, {iterations * updates:,} updates each'
       )
       return
-    for game in self._scale.search_games:
+    for game in self._searched:
       begun = record.cells(self._work_dir / 'search')
       done = {*begun.directory[begun.state == cell_lib.DONE]}
       runs = sorted(
