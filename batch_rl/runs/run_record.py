@@ -55,7 +55,7 @@ _SCHEMA = {
   'create_environment': _FUNCTION,
   'modules': [str],
 }
-_locks: list[Any] = []  # held until the process ends
+_locks: dict[str, locks.Lock] = {}  # by path, held until the process ends
 
 
 def read(
@@ -308,19 +308,27 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
       f'{directory} is in use by {locks.lock_holder(path)}; wait for it, stop it, '
       f'or choose another {flag}.'
     )
-  _locks.append(held)
+  _locks[path] = held
+
+
+@contextlib.contextmanager
+def locked(directory: str) -> Iterator[None]:
+  """Context in which this process has the `lock` of a directory, or had it before."""
+  with released_locks():
+    if os.path.join(directory, LOCK) not in _locks:
+      lock(directory, 'base_dir')
+    yield
 
 
 @contextlib.contextmanager
 def released_locks() -> Iterator[None]:
   """Context whose locks are released at its end, before that of the process."""
-  before = [*_locks]
+  before = {*_locks}
   try:
     yield
   finally:
-    for held in [each for each in _locks if each not in before]:
-      _locks.remove(held)
-      held.close()
+    for path in {*_locks} - before:
+      _locks.pop(path).close()
 
 
 def versions() -> dict[str, str]:

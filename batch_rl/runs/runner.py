@@ -237,12 +237,10 @@ class RecordedRunner(run_experiment.Runner):
 
     Raises:
       interruption.Interrupted: If a signal asked the run to stop; it has saved.
-      ValueError: If it is called a second time.
+      ValueError: If it is called a second time, or `base_dir` is in use.
     """
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
-    self._has_run = True
-    evaluations.put_aside(self._base_dir, self._start_iteration)
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.info(
@@ -250,18 +248,21 @@ class RecordedRunner(run_experiment.Runner):
         self._start_iteration,
         self._num_iterations,
       )
-    # Otherwise nothing was trained with the changes.
-    if not (is_done and self._accept_changes):
-      run_record.write(self._base_dir, self.record)
     bound = run_record.bindings(self.record.get('gin_config', ''))
     config = {'agent': type(self._agent).__name__, 'seed': self._seed, **bound}
     run_id, name = self.record['run_id'], self._base_dir
     run = {'id': run_id, 'name': name, 'config': config}
     names = () if is_done else self._loggers
     with (
+      run_record.locked(self._base_dir),
       feed.running(names, self._summary_writer, run),
       interruption.listen() as self._interruption,
     ):
+      self._has_run = True
+      evaluations.put_aside(self._base_dir, self._start_iteration)
+      # Otherwise nothing was trained with the changes.
+      if not (is_done and self._accept_changes):
+        run_record.write(self._base_dir, self.record)
       for iteration in range(self._start_iteration, self._num_iterations):
         self._begin_iteration(iteration)
         statistics = self._run_one_iteration(iteration)

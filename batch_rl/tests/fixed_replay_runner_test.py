@@ -22,6 +22,7 @@ from batch_rl.fixed_replay import (
 )
 from batch_rl.runs import command_line, games
 from batch_rl.tests import programs, results
+from batch_rl.utils import locks
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 _BINDINGS = [
@@ -66,9 +67,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
       run_experiment.create_offline_agent,
       **{'replay_data_dir': self.data_dir, **(agent or {})},
     )
-    return run_experiment.FixedReplayRunner(
-      str(self.base_dir), create_agent, **kwargs
-    )
+    base_dir = str(self.base_dir)
+    return run_experiment.FixedReplayRunner(base_dir, create_agent, **kwargs)
 
   def test_trains_evaluates_and_resumes(self):
     two = 'FixedReplayRunner.evaluation_environments = 2'
@@ -92,9 +92,11 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.make_runner(3, evaluation_environments=-2)
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
-    np.testing.assert_equal(
-      more._sess.run(tf.compat.v1.global_variables()), weights
-    )
+    restored = more._sess.run(tf.compat.v1.global_variables())
+    np.testing.assert_equal(restored, weights)
+    other = locks.try_lock(f'{self.base_dir}/.lock')
+    with other, self.assertRaisesRegex(ValueError, 'in use by process'):
+      more.run_experiment()
     more.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)
     self.assertLen(more._logger.data, 3)

@@ -398,8 +398,7 @@ def test_a_run_that_fails_ends_in_one_line_unless_its_code_is_the_users(
 
 
 def test_a_base_dir_in_use_names_the_process(tmp_path):
-  run_record.lock(str(tmp_path))
-  with pytest.raises(ValueError, match=f'by process {os.getpid()} on'):
-    run_record.lock(str(tmp_path))
-  run_record._locks.clear()
+  with run_record.locked(str(tmp_path)), run_record.locked(str(tmp_path)):
+    with pytest.raises(ValueError, match=f'by process {os.getpid()} on'):
+      run_record.lock(str(tmp_path))
   run_record.lock(str(tmp_path))
