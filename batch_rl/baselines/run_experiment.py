@@ -251,9 +251,9 @@ class LoggedRunner(runner.RecordedRunner):
       'environment': self._environment.state(),
     }
 
-  def run_experiment(self) -> None:
-    """Runs all iterations, then completes the last shard."""
-    super().run_experiment()
+  def _conclude(self) -> None:
+    """Ends the run, and completes the last shard of its log."""
+    super()._conclude()
     self._log.close()
 
 

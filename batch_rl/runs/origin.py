@@ -55,6 +55,8 @@ def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
     f'{name}.{setting}': getattr(runner, f'_{setting}')
     for setting in RUNNER_SETTINGS
   }
+  if hasattr(agent, 'replay_log'):  # It has no effect offline.
+    given[f'{name}.clip_rewards'] = runner._clip_rewards
   lines = [f'{key} = {value!r}' for key, value in given.items()]
   # Arguments override gin's bindings.
   lines += [

@@ -12,7 +12,8 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -312,12 +313,33 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: str) -> Iterator[None]:
-  """Context in which this process has the `lock` of a directory, or had it before."""
-  with released_locks():
-    if os.path.join(directory, LOCK) not in _locks:
-      lock(directory, 'base_dir')
-    yield
+def locked_for(owner: Any, directory: str) -> Iterator[Callable[[], Any]]:
+  """Context that locks a run's directory, unless this process has the lock.
+
+  The lock is released if the context ends with an error, or with its owner.
+
+  Yields:
+    Function that releases it earlier.
+
+  Raises:
+    ValueError: See `lock`.
+  """
+  path = os.path.join(directory, LOCK)
+  is_new = path not in _locks
+  if is_new:
+    lock(directory, 'base_dir')
+  held = _locks.get(path) if is_new else None
+
+  def release() -> None:
+    if held and _locks.get(path) is held:
+      _locks.pop(path).close()
+
+  weakref.finalize(owner, release)
+  try:
+    yield release
+  except BaseException:
+    release()
+    raise
 
 
 @contextlib.contextmanager

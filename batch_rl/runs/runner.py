@@ -52,9 +52,10 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs: Arguments of Dopamine's `Runner`.
 
   Raises:
-    ValueError: If a logger is not installed, a number is not allowed, the environment
-      lacks something, or the run was in another one, with another `tensor_float_32` or,
-      without a `record`, with other settings.
+    ValueError: If a logger is not installed, a number is not allowed, the default graph
+      has variables, another process uses `base_dir`, the environment lacks something, or
+      the run was in another one, with another `tensor_float_32` or, without a `record`,
+      with other settings.
   """
 
   # Methods of Dopamine's runner that a subclass would override without effect.
@@ -73,6 +74,12 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs,
   ):
     feed.check(loggers)
+    base_dir = os.fspath(base_dir)
+    if tf.compat.v1.global_variables():
+      raise ValueError(
+        'The default graph has variables, e.g. those of another runner: make each runner '
+        'in its own graph, `with tf.Graph().as_default():`.'
+      )
     for name in self._never_called:
       own = getattr(type(self), name)
       if own is not getattr(run_experiment.Runner, name):
@@ -84,47 +91,48 @@ class RecordedRunner(run_experiment.Runner):
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(self._seed, iteration=0)
-    self.record = dict(
-      record or run_record.start(base_dir, self._seed, accept_changes)
-    )
-    if self._seed is None:
-      if checkpoints.find(base_dir):
-        no_seed = {'seed': 'None'}
-        run_record.compare(base_dir, self.record, no_seed, accept_changes)
-      self.record.pop('seed', None)
-      logging.warning(
-        'The run has no seed, so it cannot be repeated: bind run_seed.seed.'
+    with run_record.locked_for(self, base_dir) as self._unlock:
+      self.record = dict(
+        record or run_record.start(base_dir, self._seed, accept_changes)
       )
-    kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
-    self._accept_changes = accept_changes
-    self._has_run = False
-    # State within an iteration, from a checkpoint, until the iteration resumes.
-    self._partial: dict[str, Any] | None = None
-    self._interruption = interruption.Interruption()
+      if self._seed is None:
+        if checkpoints.find(base_dir):
+          no_seed = {'seed': 'None'}
+          run_record.compare(base_dir, self.record, no_seed, accept_changes)
+        self.record.pop('seed', None)
+        logging.warning(
+          'The run has no seed, so it cannot be repeated: bind run_seed.seed.'
+        )
+      kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
+      self._accept_changes = accept_changes
+      self._has_run = False
+      # State within an iteration, from a checkpoint, until the iteration resumes.
+      self._partial: dict[str, Any] | None = None
+      self._interruption = interruption.Interruption()
 
-    _wait_for_a_new_name(base_dir)
-    with _intra_op_threads(intra_op_threads):
-      super().__init__(
-        base_dir,
-        create_agent_fn,
-        lambda: environments.check(create_environment_fn()),
-        **kwargs,
-      )
-    described = {
-      'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
-      'tensor_float_32': tensor_float_32,
-    }
-    if policies := getattr(self._agent, 'frozen_policies', None):
-      described['frozen_policies'] = policies
-    settings: dict[str, Any] = {}
-    code = origin.describe(self._agent, create_agent_fn)
-    if record is None:
-      settings = origin.describe_settings(self, self._agent, code)
-    # The data are compared by their hashes, and may have moved.
-    compared = {**settings, **described, 'replay_dir': None}
-    run_record.compare(base_dir, self.record, compared, accept_changes)
-    self.record.update(settings, **described, **code)
-    run_record.note_new(self.record, 'code', user_modules.loaded_code())
+      _wait_for_a_new_name(base_dir)
+      with _intra_op_threads(intra_op_threads):
+        super().__init__(
+          base_dir,
+          create_agent_fn,
+          lambda: environments.check(create_environment_fn()),
+          **kwargs,
+        )
+      described = {
+        'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
+        'tensor_float_32': tensor_float_32,
+      }
+      if policies := getattr(self._agent, 'frozen_policies', None):
+        described['frozen_policies'] = policies
+      settings: dict[str, Any] = {}
+      code = origin.describe(self._agent, create_agent_fn)
+      if record is None:
+        settings = origin.describe_settings(self, self._agent, code)
+      # The data are compared by their hashes, and may have moved.
+      compared = {**settings, **described, 'replay_dir': None}
+      run_record.compare(base_dir, self.record, compared, accept_changes)
+      self.record.update(settings, **described, **code)
+      run_record.note_new(self.record, 'code', user_modules.loaded_code())
     self._iteration = self._start_iteration
     self._run_progress = progress.Progress(base_dir, self._num_iterations)
 
@@ -153,6 +161,7 @@ class RecordedRunner(run_experiment.Runner):
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
     newest = self._checkpoints.newest()
+    self._found = checkpoints.find(self._base_dir)
     if newest is None:
       return
     checkpoint, state = newest
@@ -237,10 +246,17 @@ class RecordedRunner(run_experiment.Runner):
 
     Raises:
       interruption.Interrupted: If a signal asked the run to stop; it has saved.
-      ValueError: If it is called a second time, or `base_dir` is in use.
+      ValueError: If it is called a second time, or another runner has continued the run
+        since this one was made.
     """
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
+    if checkpoints.find(self._base_dir) != self._found:
+      raise ValueError(
+        f'The run in {self._base_dir} has continued since this runner was made: make a '
+        'new one.'
+      )
+    self._has_run = True
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.info(
@@ -253,12 +269,10 @@ class RecordedRunner(run_experiment.Runner):
     run_id, name = self.record['run_id'], self._base_dir
     run = {'id': run_id, 'name': name, 'config': config}
     names = () if is_done else self._loggers
-    with (
-      run_record.locked(self._base_dir),
-      feed.running(names, self._summary_writer, run),
-      interruption.listen() as self._interruption,
-    ):
-      self._has_run = True
+    with contextlib.ExitStack() as stack:
+      stack.callback(self._unlock)
+      stack.enter_context(feed.running(names, self._summary_writer, run))
+      self._interruption = stack.enter_context(interruption.listen())
       evaluations.put_aside(self._base_dir, self._start_iteration)
       # Otherwise nothing was trained with the changes.
       if not (is_done and self._accept_changes):
@@ -270,8 +284,12 @@ class RecordedRunner(run_experiment.Runner):
         self._save(checkpoints.Position(iteration + 1), None)
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(f'iteration {iteration}')
-      self._flush_summaries()
-      self._run_progress.finish()
+      self._conclude()
+
+  def _conclude(self) -> None:
+    """Ends the run after its last iteration."""
+    self._flush_summaries()
+    self._run_progress.finish()
 
   def _safe_point(
     self, steps: int, partial: Callable[[], dict], obstacle: str = ''

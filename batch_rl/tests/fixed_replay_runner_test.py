@@ -67,8 +67,9 @@ class FixedReplayRunnerTest(absltest.TestCase):
       run_experiment.create_offline_agent,
       **{'replay_data_dir': self.data_dir, **(agent or {})},
     )
-    base_dir = str(self.base_dir)
-    return run_experiment.FixedReplayRunner(base_dir, create_agent, **kwargs)
+    return run_experiment.FixedReplayRunner(
+      self.base_dir, create_agent, **kwargs
+    )
 
   def test_trains_evaluates_and_resumes(self):
     two = 'FixedReplayRunner.evaluation_environments = 2'
@@ -90,14 +91,19 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.make_runner(3, training_steps=40.0)
     with self.assertRaisesRegex(ValueError, 'environments=-2 is not allowed'):
       self.make_runner(3, evaluation_environments=-2)
+    with locks.try_lock(f'{self.base_dir}/.lock'):
+      with self.assertRaisesRegex(ValueError, 'in use by process'):
+        self.make_runner(3, accept_changes=True)
+    early = self.make_runner(3, accept_changes=True)
+    with self.assertRaisesRegex(ValueError, 'graph has variables'):
+      run_experiment.FixedReplayRunner(self.base_dir, None)
     # A runner with one more iteration starts where the first one ended.
     more = self.make_runner(3, accept_changes=True)
     restored = more._sess.run(tf.compat.v1.global_variables())
     np.testing.assert_equal(restored, weights)
-    other = locks.try_lock(f'{self.base_dir}/.lock')
-    with other, self.assertRaisesRegex(ValueError, 'in use by process'):
-      more.run_experiment()
     more.run_experiment()
+    with self.assertRaisesRegex(ValueError, 'has continued since'):
+      early.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)
     self.assertLen(more._logger.data, 3)
     statistics = more._logger.data['iteration_2']

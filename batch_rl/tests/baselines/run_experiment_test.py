@@ -119,3 +119,6 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   np.testing.assert_array_equal(
     np.bincount(game, returns), statistics['train_episode_returns']
   )
+  changed = f'- LoggedRunner.clip_rewards = {clips}'
+  with pytest.raises(ValueError, match=changed):
+    make_runner(tmp_path, num_iterations=2, clip_rewards=not clips)

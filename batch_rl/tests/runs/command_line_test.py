@@ -398,7 +398,14 @@ def test_a_run_that_fails_ends_in_one_line_unless_its_code_is_the_users(
 
 
 def test_a_base_dir_in_use_names_the_process(tmp_path):
-  with run_record.locked(str(tmp_path)), run_record.locked(str(tmp_path)):
-    with pytest.raises(ValueError, match=f'by process {os.getpid()} on'):
-      run_record.lock(str(tmp_path))
+  owners = [types.ModuleType('owner') for _ in range(2)]
+  for owner in owners:  # of one process
+    with run_record.locked_for(owner, str(tmp_path)):
+      pass
+  with pytest.raises(ValueError, match=f'by process {os.getpid()} on'):
+    run_record.lock(str(tmp_path))
+  del owners, owner
+  with pytest.raises(ZeroDivisionError):
+    with run_record.locked_for(types.ModuleType('owner'), str(tmp_path)):
+      raise ZeroDivisionError
   run_record.lock(str(tmp_path))
