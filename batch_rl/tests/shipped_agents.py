@@ -70,10 +70,7 @@ def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
 # {config: what is expected of it}.
 OFFLINE = {
   'dqn': Shipped(
-    'FixedReplayDQNAgent',
-    RMSPROP,
-    NETWORK,
-    [0.3045184, 0.2584695, 0.2563804],
+    'FixedReplayDQNAgent', RMSPROP, NETWORK, [0.3045184, 0.2584695, 0.2563804]
   ),
   'dqn_adam': Shipped(
     'FixedReplayDQNAgent', DQN_ADAM, losses=[0.3045184, 0.2546671, 0.228803]
@@ -115,11 +112,7 @@ OFFLINE = {
   # Their losses are those of the equations (`equations_test`).
   'bc': Shipped('FixedReplayBCAgent', ADAM, NETWORK),
   'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
-  'iqn': Shipped(
-    'FixedReplayImplicitQuantileAgent',
-    {**ADAM, **IQN},
-    NETWORK,
-  ),
+  'iqn': Shipped('FixedReplayImplicitQuantileAgent', {**ADAM, **IQN}, NETWORK),
   'munchausen_iqn': Shipped(
     'FixedReplayImplicitQuantileAgent', {**ADAM, **IQN, **MUNCHAUSEN}
   ),

@@ -20,12 +20,7 @@ from batch_rl.agents import (
   terms,
 )
 from batch_rl.multi_head import atari_helpers, atoms, ensembles, quantiles
-from batch_rl.tests import (
-  cartpole,
-  equations,
-  offline_equations,
-  programs,
-)
+from batch_rl.tests import cartpole, equations, offline_equations, programs
 
 B, A, K = 7, 4, 5
 DISCOUNT = 0.9
@@ -87,9 +82,7 @@ class Case:
     """Returns the target's estimates: (samples, probabilities), each (A, n)."""
     after = self.outputs['target', 'next_state']
     if self.head_name in ('scalar', 'ensemble'):
-      return [
-        (values[:, None], np.ones((A, 1))) for values in after.q_heads[j].T
-      ]
+      return [(q[:, None], np.ones((A, 1))) for q in after.q_heads[j].T]
     if self.head_name in ('quantiles', 'kappa 0'):
       return [(after.logits[j], np.full((A, K), 1 / K))]
     support = np.tile(SUPPORTS[self.head_name], (A, 1))
@@ -169,6 +162,7 @@ class Case:
       return types.SimpleNamespace(**tf.nest.map_structure(tf.constant, fields))
 
     outputs = {key: constant(value) for key, value in self.outputs.items()}
+    other_logits = tf.constant(self.other_logits, tf.float32)
     batch = loss_agent.Batch(
       state='state',
       action=tf.constant(self.actions, tf.int32),
@@ -190,9 +184,7 @@ class Case:
       num_actions=A,
       acting_outputs=lambda state: outputs['online', state],
       choose_actions=policies.Greedy(),
-      network_outputs=lambda _, state: tf.constant(
-        self.other_logits, tf.float32
-      ),
+      network_outputs=lambda _, state: other_logits,
     )
     return agent, batch
 
@@ -204,9 +196,8 @@ def test_every_backup_fits_every_head(evaluate, head, backup):
   agent, batch = case.agent()
   targets = BACKUPS[backup](agent, batch)
   losses = agent.head.loss(agent.online(batch.state), batch, targets)
-  np.testing.assert_allclose(
-    evaluate(losses), case.losses(), rtol=1e-4, atol=1e-5
-  )
+  found = evaluate(losses)
+  np.testing.assert_allclose(found, case.losses(), rtol=1e-4, atol=1e-5)
 
 
 def test_policies(evaluate):
@@ -238,9 +229,8 @@ def test_policies(evaluate):
 
   repeated = np.repeat(q_values[:1], 20_000, 0)
   seed = tf.constant([1, 2], tf.int64)
-  sampled = policies.Softmax(0.5)(
-    types.SimpleNamespace(q_values=repeated), seed
-  )
+  outputs = types.SimpleNamespace(q_values=repeated)
+  sampled = policies.Softmax(0.5)(outputs, seed)
   named = policies.Named('x', samples=True)(repeated / 0.5, seed)
   np.testing.assert_array_equal(*evaluate([sampled, named]))
   shares = np.bincount(evaluate(sampled), minlength=A) / 20_000
@@ -256,10 +246,8 @@ def test_terms_add_to_the_loss_of_any_agent(make_agent, name):
   agent = make_agent(name, terms=[terms.Imitation(), *others], **bcq)
   scalars, _ = agent._loop.run(agent._sess, 0, 1)
   found = dict(zip(agent._scalar_names, scalars[0], strict=True))
-  weighted = [
-    *(3 * found.pop('CQL'), 2 * found.pop('CQL_2')),
-    *(0.5 * found.pop('DR3'), found.pop('Imitation')),
-  ]
+  weighted = [3 * found.pop('CQL'), 2 * found.pop('CQL_2')]
+  weighted += [0.5 * found.pop('DR3'), found.pop('Imitation')]
   [loss] = found.values()
   plain = make_agent(name, terms=[terms.Imitation(0.0)], **bcq)
   expected = next(plain.train_steps(1))
@@ -285,9 +273,8 @@ def test_an_agent_acts_by_a_network_of_its_own(make_agent):
     logits = agent.network_outputs('policy', tf.constant(states))
     q_values = agent.online(tf.constant(states)).q_values
   logits, q_values = agent._sess.run((logits, q_values))
-  found = agent.select_actions(
-    np.moveaxis(states, -1, 1), cartpole.generators(20)
-  )
+  rows = np.moveaxis(states, -1, 1)
+  found = agent.select_actions(rows, cartpole.generators(20))
   np.testing.assert_array_equal(found, logits.argmax(1))
   assert np.any(found != q_values.argmax(1))
 
@@ -308,9 +295,8 @@ def test_parts_train_and_act_together(make_agent, name, backup, settings):
   variables = cartpole.values(agent)
   assert any('Target' in variable for variable in variables) == has_target
   agent.eval_mode, agent.epsilon_eval = True, 0.0
-  actions = agent.select_actions(
-    np.zeros((50, 1, 4, 1)), cartpole.generators(50)
-  )
+  states = np.zeros((50, 1, 4, 1))
+  actions = agent.select_actions(states, cartpole.generators(50))
   samples = isinstance(agent.policy, policies.Softmax)
   assert len(set(actions)) == (5 if samples else 1)
 

@@ -20,9 +20,8 @@ def store(tmp_path_factory):
   """A store on disk: six episodes of 2 x 2 frames."""
   directory = tmp_path_factory.mktemp('run')
   shards.write_run(directory / 'logs', [30, 25, 40, 11, 60, 33], 80)
-  return stores.open_store(
-    directory / 'logs', directory=str(directory / 'store')
-  )
+  kept = str(directory / 'store')
+  return stores.open_store(directory / 'logs', directory=kept)
 
 
 def transitions(store, horizon=1, seed=1):
@@ -36,10 +35,8 @@ def steps(store):
 def numbers(source, batches):
   """Returns the numbers of batches of a sampler, by their rows."""
   known = {source.batch(k, SIZE).rows.tobytes(): k for k in range(60)}
-  return [
-    known[np.asarray(batch.rows).astype(np.int64).tobytes()]
-    for batch in batches
-  ]
+  rows = [np.asarray(batch.rows).astype(np.int64) for batch in batches]
+  return [known[some.tobytes()] for some in rows]
 
 
 def take(batches, count):

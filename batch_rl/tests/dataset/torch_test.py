@@ -82,9 +82,8 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
     loaded.dataset.state_dict()
   loaded.dataset.load_state_dict({'next_batch': 7})
   assert numbers(source, loaded) == [7, 8, 9]
-  kept = torch.utils.data.DataLoader(
-    loaded.dataset, None, num_workers=2, persistent_workers=True
-  )
+  workers = {'num_workers': 2, 'persistent_workers': True}
+  kept = torch.utils.data.DataLoader(loaded.dataset, None, **workers)
   for first in 10, 33:
     loaded.dataset.load_state_dict({'next_batch': first})
     assert numbers(source, kept) == [*range(first, first - first % 5 + 5)]

@@ -31,9 +31,7 @@ def test_a_removed_lock_takes_its_empty_folder_along(tmp_path):
   assert os.listdir(folder) == ['file']
 
 
-def test_a_lock_that_its_holder_has_removed_is_made_again(
-  tmp_path, monkeypatch
-):
+def test_a_lock_that_its_holder_removed_is_made_again(tmp_path, monkeypatch):
   path, flock = str(tmp_path / '.lock'), fcntl.flock
 
   def remove_first(file, how):

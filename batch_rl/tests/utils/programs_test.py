@@ -14,9 +14,7 @@ from batch_rl.utils import programs
   ('is_full', 'code', 'line'),
   [(True, 2, 'report: error: No space left on device\n'), (False, 141, '')],
 )
-def test_output_to_a_full_disk_or_to_nobody(
-  monkeypatch, capsys, is_full, code, line
-):
+def test_a_full_disk_or_no_reader(monkeypatch, capsys, is_full, code, line):
   reader, writer = os.pipe()
   os.close(reader)
   # Python flushes the file again when it exits.

@@ -42,9 +42,8 @@ def test_arrays_and_plain_classes_round_trip(protocol, monkeypatch):
   assert safe_pickle.loads(pickle.dumps(content, protocol)) == content
   with pytest.raises(ValueError, match='pathlib'):  # nothing unreadable
     safe_pickle.dumps({'a': pathlib.PurePosixPath('x')})
-  monkeypatch.setattr(
-    safe_pickle._Unpickler, 'load', mock.Mock(side_effect=MemoryError)
-  )
+  fail = mock.Mock(side_effect=MemoryError)
+  monkeypatch.setattr(safe_pickle._Unpickler, 'load', fail)
   with pytest.raises(MemoryError):  # no damage
     safe_pickle.loads(b'')
 

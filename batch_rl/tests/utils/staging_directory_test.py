@@ -56,9 +56,7 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
 @pytest.mark.parametrize(
   ('name', 'busy', 'left'), [('rename', 'made', 'old'), ('unlink', '', 'file')]
 )
-def test_a_failed_replacement_loses_nothing(
-  tmp_path, monkeypatch, name, busy, left
-):
+def test_a_failed_change_loses_nothing(tmp_path, monkeypatch, name, busy, left):
   """The new output cannot be moved, or the old one removed."""
   (tmp_path / 'out').mkdir()
   (tmp_path / 'out/old').touch()

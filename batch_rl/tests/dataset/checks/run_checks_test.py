@@ -83,10 +83,9 @@ def test_rows_lost_between_shards_are_found(tmp_path):
   # A count that cannot be read hides what depends on it only.
   files.flip_a_bit(files.file_of(logs, 'add_count', 1))
   files.change(logs, 'action', 2, lambda action: action - 9)
-  assert [found.file for found in files.findings(logs, 'error')] == [
-    str(files.file_of(logs, name, suffix))
-    for name, suffix in (('add_count', 1), ('action', 2))
-  ]
+  named = ('add_count', 1), ('action', 2)
+  paths = [str(files.file_of(logs, *file)) for file in named]
+  assert [found.file for found in files.findings(logs, 'error')] == paths
   ring_logs.remove_shard(logs, 1)
   assert 'no shard between 0 and 2' in files.findings(logs, 'error')[-1].message
 
@@ -100,10 +99,8 @@ def test_files_of_another_shard_or_run_are_found(logs, tmp_path):
   assert 'shard 2 repeats 40 rows of shard 1' in wrong[0].message
   assert wrong[1].file == str(files.file_of(logs, 'observation', 2))
   stores.copy_shard(tmp_path / 'other', 1, 1, to=logs)
-  messages = ' '.join(
-    finding.message for finding in files.findings(logs, 'error')
-  )
-  assert 'two runs in one directory' in messages
+  messages = [finding.message for finding in files.findings(logs, 'error')]
+  assert 'two runs in one directory' in ' '.join(messages)
 
 
 def test_a_run_without_rows_is_found(logs):
@@ -111,12 +108,9 @@ def test_a_run_without_rows_is_found(logs):
     files.change(logs, name, 0, lambda column: column[:0])
   for suffix in (1, 2):
     ring_logs.remove_shard(logs, suffix)
-  found = {
-    f.file for f in files.findings(logs, 'error') if 'no rows' in f.message
-  }
-  assert found == {
-    str(files.file_of(logs, name, 0)) for name in shard_files.COLUMNS
-  }
+  empty = [f for f in files.findings(logs, 'error') if 'no rows' in f.message]
+  paths = {str(files.file_of(logs, name, 0)) for name in shard_files.COLUMNS}
+  assert {finding.file for finding in empty} == paths
 
 
 def test_repeated_frames_are_suspicious_in_atari_only(tmp_path):

@@ -30,15 +30,13 @@ def test_statistics_agree_with_the_logged_episodes(
   assert total['padding_rows'] == (stack_size - 1) * len(lengths)
   assert total['episodes'] == len(lengths) and not total['episodes_cut']
   np.testing.assert_array_equal(statistics.lengths, lengths)
-  np.testing.assert_allclose(
-    statistics.returns, [sum(r.reward for r in e) for e in episodes]
-  )
+  returns = [sum(row.reward for row in episode) for episode in episodes]
+  np.testing.assert_allclose(statistics.returns, returns)
   counts = np.bincount([row.action for e in episodes for row in e])
   np.testing.assert_array_equal(statistics.actions, counts)
   start = 0
-  for recorded, entry in zip(
-    manifest['shards'], statistics.shards(), strict=True
-  ):
+  of_shards = statistics.shards()
+  for recorded, entry in zip(manifest['shards'], of_shards, strict=True):
     episodes = recorded['episodes']
     assert recorded['rows'] == entry['rows']
     within = rows[start : start + entry['rows']]

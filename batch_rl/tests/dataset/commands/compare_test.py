@@ -92,9 +92,7 @@ def test_a_fingerprint_is_checked_and_names_the_shard(root, run, printed):
     ((0, 1, 2, 3), None, False, 'no part of it'),
   ],
 )
-def test_parts_of_a_run_are_checked_by_their_shards(
-  root, run, absent, changed, same, found
-):
+def test_parts_are_checked_by_shards(root, run, absent, changed, same, found):
   whole, part = root / 'whole', root / 'part'
   for logs in (whole, part):
     shards.write_run(logs / 'replay_logs', [30] * 4 + [40], capacity=40)

@@ -15,9 +15,8 @@ def transition_hashes(episodes):
     frames = [
       xxhash.xxh64_intdigest(struct.pack('<I', row.frame)) for row in episode
     ]
-    for row, frame, after in zip(
-      episode, frames, [*frames[1:], 0], strict=True
-    ):
+    following = [*frames[1:], 0]
+    for row, frame, after in zip(episode, frames, following, strict=True):
       if after or row.terminal:
         fields = frame, row.action, row.reward, row.terminal, after
         hashes.append(xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields)))

@@ -37,12 +37,9 @@ class MemoryCopy:
       rows += episode
     columns = np.array([dataclasses.astuple(row) for row in rows])
     frame, action, reward, terminal = columns.reshape(-1, 4).T
-    hashes = row_hashes.hash_rows(
-      frame.astype('<u4').view(np.uint8).reshape(-1, 4)
-    )
-    stop = [
-      i + len(episode) for i, episode in zip(begin, episodes, strict=True)
-    ]
+    frames = frame.astype('<u4').view(np.uint8).reshape(-1, 4)
+    hashes = row_hashes.hash_rows(frames)
+    stop = [i + len(e) for i, e in zip(begin, episodes, strict=True)]
     self.rows = hashed_rows.HashedRows(
       hashes if with_frames else np.zeros_like(hashes),
       action.astype(np.int32),

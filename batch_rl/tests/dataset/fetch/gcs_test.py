@@ -69,10 +69,8 @@ def test_partial_file_is_resumed(bucket, pong, run, store, run_hash):
   raw.mkdir(parents=True)
   path = pong / NAMES[1]
   (raw / NAMES[1]).write_bytes(path.read_bytes()[:70_000])
-  note = {
-    'bytes': path.stat().st_size,
-    'version': str(path.stat().st_mtime_ns // 1000),
-  }
+  stat = path.stat()
+  note = {'bytes': stat.st_size, 'version': str(stat.st_mtime_ns // 1000)}
   (raw / f'{NAMES[1]}.json').write_text(json.dumps(note))
   assert f'hash {run_hash}' in run.output('gs://rl_unplugged', *FLAGS)
   assert bucket.gets(NAMES[1]) == [70_000] and bucket.gets(NAMES[0]) == [0]

@@ -25,9 +25,8 @@ def test_dry_run_fetches_nothing(root, server, run, tmp_path):
   document = run.document(server.url, '--dry_run')
   assert document['bytes_to_fetch'] == size
   assert len(document['runs'][0]['files']) == 18
-  assert set(document['runs'][0]['files'][0]) == {
-    *('name', 'suffix', 'path', 'size', 'there', 'begun')
-  }
+  names = {'name', 'suffix', 'path', 'size', 'there', 'begun'}
+  assert set(document['runs'][0]['files'][0]) == names
 
 
 @pytest.mark.parametrize('status', [401, 403, 404])
@@ -57,9 +56,7 @@ def test_missing_runs_and_shards_are_reported(root, server, run, data_dir):
     assert all(message in err for message in messages), err
 
 
-def test_a_run_of_many_shards_is_fetched_whole(
-  root, server, run, data_dir, monkeypatch
-):
+def test_many_shards_are_all_fetched(root, server, run, data_dir, monkeypatch):
   """It has more shards than the runs of the dataset, and no manifest."""
   server.statuses = {'_ckpt.1': [404, 99]}
   out = run.output(server.url, code=1)
@@ -95,9 +92,7 @@ def test_a_server_may_refuse_a_shard_or_headers_only(server, run, data_dir):
   assert len(contents(data_dir)) == 18
 
 
-def test_other_files_and_logged_runs_are_neither_overwritten_nor_mixed(
-  original, server, run, data_dir
-):
+def test_other_files_and_logs_are_left_alone(original, server, run, data_dir):
   data_dir.mkdir(parents=True)
   (data_dir / FRAMES).write_bytes(b'mine')
   assert 'another run' in run.error(server.url)

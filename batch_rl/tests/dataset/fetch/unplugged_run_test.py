@@ -36,9 +36,8 @@ def test_dry_run(pong, web, run, tmp_path):
   assert document['bytes_to_fetch'] == size
   assert document['disk']['raw_files'] == 3
   assert document['disk']['raw_bytes'] < size
-  assert document['disk']['store_bytes'] == round(
-    unplugged_run.STORE_RATIO * size
-  )
+  store_bytes = round(unplugged_run.STORE_RATIO * size)
+  assert document['disk']['store_bytes'] == store_bytes
 
 
 def test_all_checkpoints_are_the_default(web, run, store):
@@ -73,9 +72,8 @@ def test_shards_are_not_mixed_with_a_store(root, unplugged, run, store):
   assert 'is a store' in run.error(root, to='other')
 
 
-def test_store_of_another_run_or_file_is_not_continued(
-  unplugged, run, store, pong, tmp_path
-):
+def test_another_store_is_not_continued(unplugged, run, store, pong, tmp_path):
+  """One of another run, or of another file."""
   code, out, _ = run(unplugged, UNPLUGGED, '--checkpoints=0,2')
   assert code == 0 and 'note: Pong/1: no shard between 0 and 2\n' in out
   other = tmp_path / 'other' / 'Pong' / '2'
@@ -146,9 +144,7 @@ def test_damaged_and_refused_files_are_named(web, run, pong, store, run_hash):
   assert f'hash {run_hash}' in out and '2 files fetched' in out
 
 
-def test_no_more_than_the_planned_size_is_written(
-  web, run, pong, store, run_hash, monkeypatch
-):
+def test_the_planned_size_is_kept(web, run, pong, store, run_hash, monkeypatch):
   sizes = [(pong / name).stat().st_size for name in NAMES]
   monkeypatch.setattr(partial_file, '_MOST_BYTES', 9000)
   web.endless = True
@@ -165,9 +161,8 @@ def test_contradicting_last_steps_end_the_fetch(run, tmp_path, web, pong):
 
   for k, last_step in enumerate(('transition', 'observation')):
     episodes = unplugged_files.random_episodes(30, 20, seed=k)
-    unplugged_files.write_file(
-      pong / NAMES[k], episodes, k, last_step=last_step
-    )
+    path = pong / NAMES[k]
+    unplugged_files.write_file(path, episodes, k, last_step=last_step)
   code, _, err = run(web.url, *FLAGS, '--jobs=1')
   assert code == 2 and is_one_line(err) and 'to go on as before' in err
   assert len(web.gets(NAMES[1])) == 1

@@ -73,16 +73,13 @@ def test_checkpoints_become_one_run_in_order(tmp_path, run):
   assert run('import', source, target, '--checkpoints=9-11')[0] == 2  # no 11
   # A range of checkpoints; the others may come later.
   run.document('import', source, target, '--checkpoints=9-10')
-  runs.assert_same(
-    runs.transitions(target), runs.expected_transitions(logged[2:])
-  )
+  expected = runs.expected_transitions(logged[2:])
+  runs.assert_same(runs.transitions(target), expected)
   document = run.document('import', source, target)
   assert document['game'] == 'Pong' and document['last_step'] == 'transition'
   assert document['order'] == 'time' and document['truncated'] == 1
-  runs.assert_same(
-    runs.transitions(target),
-    runs.expected_transitions(logged, {1: 'truncated'}),
-  )
+  expected = runs.expected_transitions(logged, {1: 'truncated'})
+  runs.assert_same(runs.transitions(target), expected)
   manifest = json.loads((target / manifests.FILE_NAME).read_text())
   assert manifest['agent'] == 'dqn'
   assert manifest['environment']['game'] == 'Pong'
@@ -120,9 +117,8 @@ def test_each_file_of_a_split_becomes_a_shard(tmp_path, run):
   assert run('import', rlds, tmp_path / 'store')[0] == 0
   assert (tmp_path / 'store/shard-0.bin').stat().st_mtime_ns == kept
   assert store_directory.list_shards(str(tmp_path / 'store')) == [0, 1, 2]
-  runs.assert_same(
-    runs.transitions(tmp_path / 'store'), runs.expected_transitions(logged)
-  )
+  expected = runs.expected_transitions(logged)
+  runs.assert_same(runs.transitions(tmp_path / 'store'), expected)
 
 
 @pytest.mark.parametrize('has_both', [True, False])

@@ -12,9 +12,7 @@ from batch_rl.tests import known_runs, shards
 
 
 @pytest.mark.parametrize('is_compiled', [True, False])
-def test_a_damaged_block_is_an_error_of_no_earlier_batch(
-  tmp_path, is_compiled, monkeypatch
-):
+def test_damage_fails_no_earlier_batch(tmp_path, is_compiled, monkeypatch):
   """Other threads may find it before."""
   shards.write_run(tmp_path, [40] * 40, capacity=200)
   made = known_runs.open_store(tmp_path)
@@ -81,9 +79,7 @@ print(len(stats.cache_hits), len(stats.cache_misses))
 """
 
 
-def test_new_and_forked_processes_sample_by_kept_code_or_without_numba(
-  tmp_path, run_code
-):
+def test_new_and_forked_processes_use_kept_code_or_no_numba(tmp_path, run_code):
   shards.write_run(tmp_path / 'logs', [30] * 5, capacity=50)
   opened = known_runs.open_store(
     tmp_path / 'logs', directory=str(tmp_path / 'store')

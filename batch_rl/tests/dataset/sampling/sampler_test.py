@@ -52,9 +52,8 @@ def assert_draws(sampler, run, present, kept=None):
   """
   in_store = run.rows_of(present)
   chosen = [r for r in in_store if kept is None or run.shard_of[r] in kept]
-  expected = known_runs.transitions(
-    run, chosen, sampler.stack_size, sampler.update_horizon, GAMMA
-  )
+  sizes = sampler.stack_size, sampler.update_horizon
+  expected = known_runs.transitions(run, chosen, *sizes, GAMMA)
   valid = sampler.valid_rows()
   assert [in_store[row] for row in valid] == list(expected)
   assert sampler.num_transitions == len(expected)
@@ -180,15 +179,12 @@ def test_wrong_batches_and_frames_are_refused(opened):
     (np.uint8, lambda at: at.rows + 256),
   ],
 )
-def test_a_column_has_a_number_of_its_type_for_each_row(
-  opened, dtype, function
-):
+def test_a_column_has_one_number_of_its_type_a_row(opened, dtype, function):
   at = columns.Rows(make_sampler(opened), np.arange(4), np.ones(1))
   with pytest.raises(ValueError, match='The column <lambda> returned'):
     columns.Column(function, dtype)(at)
-  assert columns.Column(lambda at: at.rows, np.uint8)(at).tolist() == [
-    *range(4)
-  ]
+  column = columns.Column(lambda at: at.rows, np.uint8)
+  assert column(at).tolist() == [*range(4)]
 
 
 @pytest.mark.parametrize('name', ['stack_size', 'update_horizon'])

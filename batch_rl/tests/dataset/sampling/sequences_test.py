@@ -48,10 +48,8 @@ def expected_sequences(run, kept, selected, length, stack_size, gamma):
         place, left = trajectory.index(row) - first, np.float32(to_go[row])
         columns.append((row, *logged, place, float(left), True))
       absent = length - len(inside)
-      expected[last] = (
-        [0] * absent + frames,
-        [(-1, 0, 0, 0, 0, 0, False)] * absent + columns,
-      )
+      padding = [(-1, 0, 0, 0, 0, 0, False)] * absent
+      expected[last] = [0] * absent + frames, padding + columns
   return expected
 
 
@@ -180,19 +178,15 @@ def test_complete_trajectories_have_all_their_rows(tmp_path):
   # Episodes begin at rows 0, 33, 61, 104, 118, 181; rows 49 to 98 are missing.
   assert found.tolist() == [3, 107, 121]
   assert sampler.num_steps == 30 + 11 + 60
+  late = make(sampler.store, subset='last_transitions(9)', complete_only=True)
   with pytest.raises(ValueError, match='No step of a complete trajectory'):
-    make(sampler.store, subset='last_transitions(9)', complete_only=True).batch(
-      0, 1
-    )
+    late.batch(0, 1)
 
 
 def probabilities(run, weighting, temperature):
   """Returns the probability of each row, by a loop."""
-  kept = range(len(run.rows))
-  every = [
-    [row for row in rows if run.is_step[row]]
-    for rows, _ in trajectories_of(run, kept)
-  ]
+  found = trajectories_of(run, range(len(run.rows)))
+  every = [[row for row in rows if run.is_step[row]] for rows, _ in found]
   returns = [sum(run.rows[row].reward for row in rows) for rows in every]
   lowest, highest = min(returns), max(returns)
   weights = {}

@@ -61,10 +61,8 @@ def brute_force(name, before, data, *arguments):
       chosen += in_shard[: share(*arguments, len(in_shard))]
     return only(chosen)
   if name == 'first_of_shards':
-    spans = [
-      range(first, first + round(arguments[0] * (stop - first)))
-      for first, stop in data.shard_rows.values()
-    ]
+    bounds, part = data.shard_rows.values(), arguments[0]
+    spans = [range(a, a + round(part * (b - a))) for a, b in bounds]
     parts = [[[r for r in rows if r in s] for s in spans] for rows in before]
     return [next(filter(None, some), []) for some in parts]
   if name.startswith(('first_', 'last_')):
@@ -103,9 +101,8 @@ parts = st.one_of(
   st.tuples(st.just('shards'), st.integers(0, 3), st.integers(4, 9)),
   st.tuples(st.just('shards'), st.just(0), st.integers(1, 4)),
 )
-runs = st.lists(
-  st.tuples(st.integers(0, 12), st.integers(-3, 3)), min_size=1, max_size=15
-)
+steps_and_return = st.tuples(st.integers(0, 12), st.integers(-3, 3))
+runs = st.lists(steps_and_return, min_size=1, max_size=15)
 
 
 @settings(max_examples=200)
@@ -147,9 +144,7 @@ def test_a_smaller_random_fraction_is_part_of_a_larger_one():
 
 def test_random_trajectories_are_uniform_and_depend_on_the_seed():
   data = make([5] * 40)
-  draws = [
-    chosen(data, f'random_trajectories(0.25, {seed})') for seed in range(400)
-  ]
+  draws = [chosen(data, f'random_trajectories(0.25, {n})') for n in range(400)]
   assert len(set(map(frozenset, draws))) == 400
   times = np.array([sum(i in part for part in draws) for i in range(40)])
   assert times.sum() == 400 * 10

@@ -19,9 +19,7 @@ from batch_rl.tests import shards
   stack_size=st.integers(1, 5),
   data=st.data(),
 )
-def test_log_resumes_from_any_checkpoint(
-  tmp_path_factory, lengths, capacity, stack_size, data
-):
+def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
   """A log is checkpointed at any step, continued, and resumed."""
   directory = tmp_path_factory.mktemp('log')
   episodes = shards.make_episodes(lengths)
@@ -116,9 +114,7 @@ def test_a_closed_log_can_be_read_until_a_row_follows_its_checkpoint(tmp_path):
   assert shards.read_run(tmp_path) == shards.with_padding(episodes, 4)
 
 
-def test_ctrl_c_while_a_block_is_handed_over_writes_it_once(
-  tmp_path, monkeypatch
-):
+def test_ctrl_c_as_a_block_is_handed_over_writes_it_once(tmp_path, monkeypatch):
   monkeypatch.setattr(replay_log, '_BLOCK_ROWS', 8)
   episodes = shards.make_episodes([30])
   with shards.make_log(tmp_path, 40) as log:

@@ -107,9 +107,7 @@ def test_arrays_equal_those_numpy_reads(tmp_path_factory, dtype, shape):
     (gzip.BadGzipFile('not gzip'), ValueError, '^{path}.*not gzip'),
   ],
 )
-def test_a_failed_read_is_not_called_damage(
-  tmp_path, monkeypatch, error, kind, message
-):
+def test_read_errors_are_no_damage(tmp_path, monkeypatch, error, kind, message):
   path = str(tmp_path / '$store$_reward_ckpt.0.gz')
   pathlib.Path(path).touch()
   file = io.BytesIO()

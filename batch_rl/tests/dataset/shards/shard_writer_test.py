@@ -18,9 +18,7 @@ from batch_rl.tests import shards
   capacity=st.integers(9, 60),
   stack_size=st.integers(1, 5),
 )
-def test_shards_equal_dumps_of_dopamine_memory(
-  tmp_path_factory, lengths, capacity, stack_size
-):
+def test_shards_are_dopamines(tmp_path_factory, lengths, capacity, stack_size):
   """Dopamine's ring is dumped whenever its cursor is at capacity - 1."""
   ours = tmp_path_factory.mktemp('ours')
   shards.write_run(ours, lengths, capacity, stack_size)

@@ -32,9 +32,7 @@ def test_a_last_shard_may_have_its_cursor_as_count(add_counts, rows, follows):
   capacity=st.integers(2, 30),
   numbers=st.sets(st.integers(0, 20), min_size=8, max_size=8),
 )
-def test_dumps_of_a_ring_are_stitched_to_the_rows_that_were_added(
-  counts, capacity, numbers
-):
+def test_stitched_dumps_of_a_ring_are_the_rows_added(counts, capacity, numbers):
   """A ring is dumped after some rows; its dumps have the last `capacity` rows."""
   suffixes = sorted(numbers)[: len(counts)]
   added = np.cumsum(counts).tolist()
@@ -87,7 +85,6 @@ def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
       for episode in episodes.Reader(run_directories.as_run(str(directory)))
     ]
   assert found[1] == found[0] and len(found[0]) > 1
-  np.testing.assert_array_equal(
-    draws[1].valid_rows(), np.flatnonzero(numbers[:32])
-  )
+  valid = np.flatnonzero(numbers[:32])
+  np.testing.assert_array_equal(draws[1].valid_rows(), valid)
   known_runs.assert_same(draws[1].batch(0, 64), draws[0].batch(0, 64))

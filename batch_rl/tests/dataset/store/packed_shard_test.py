@@ -31,10 +31,8 @@ def directory(logs, pool):
   """The directory of the packed shard."""
   directory = logs.parent / 'store'
   directory.mkdir()
-  columns = packed_columns.read(str(logs), 1)
-  shard_packing.pack(
-    str(logs), columns, DICTIONARY, pool, directory=str(directory)
-  )
+  arguments = packed_columns.read(str(logs), 1), DICTIONARY, pool
+  shard_packing.pack(str(logs), *arguments, directory=str(directory))
   return directory
 
 
@@ -138,9 +136,8 @@ def test_wrong_lengths_and_offsets_are_refused(directory):
   for name in packed_columns.NAMES:
     column = getattr(packed.columns, name)
     shorter = dataclasses.replace(packed.columns, **{name: column[:-1]})
-    other = dataclasses.replace(
-      packed.columns, **{name: column.astype('M8[s]')}
-    )
+    dates = column.astype('M8[s]')
+    other = dataclasses.replace(packed.columns, **{name: dates})
     for wrong in (shorter, other):
       with pytest.raises(ValueError, match=name):
         dataclasses.replace(packed, columns=wrong).check()
@@ -152,9 +149,8 @@ def test_checksums_are_those_of_the_blocks_before(directory):
   stored = np.frombuffer(base64.b64decode(about['running_crc32']), '<u4')
   blocks = packed.blocks.tobytes()
   assert packed.running_crc32.tolist() == stored.tolist()
-  assert stored.tolist() == [
-    zlib.crc32(blocks[:offset]) for offset in packed.offsets
-  ]
+  expected = [zlib.crc32(blocks[:offset]) for offset in packed.offsets]
+  assert stored.tolist() == expected
 
 
 def test_a_shard_is_fresh_until_its_files_change(logs, directory, monkeypatch):

@@ -75,9 +75,7 @@ BOTH = 'terminal, at the time limit: not truncated'
   capacity=st.integers(6, 40),
   data=st.data(),
 )
-def test_truncated_rows_are_those_that_were_logged(
-  tmp_path_factory, ends, capacity, data
-):
+def test_truncated_rows_are_as_logged(tmp_path_factory, ends, capacity, data):
   """The action of a row is its number; some shards are left out."""
   directory = str(tmp_path_factory.mktemp('log'))
   with replay_log.ReplayLog(directory, (), np.uint8, capacity, 1) as log:

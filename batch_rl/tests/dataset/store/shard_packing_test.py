@@ -19,9 +19,7 @@ from batch_rl.tests.dataset.store import packing
   ),
   data=st.data(),
 )
-def test_packed_frames_equal_the_files(
-  tmp_path_factory, pool, ring, chunk, kind, data
-):
+def test_packing_keeps_frames(tmp_path_factory, pool, ring, chunk, kind, data):
   """Chunks have any size; the ring's last row may be a chunk of its own."""
   suffix, capacity, add_count = ring
   shape, dtype = kind
@@ -32,36 +30,28 @@ def test_packed_frames_equal_the_files(
   packing.write(logs, suffix, add_count, np.zeros(capacity), frames)
   columns = packed_columns.read(str(logs), suffix)
   dictionary = rng.bytes(data.draw(st.sampled_from([0, 9, 1000])))
-  progress = []
+  progress, arguments = [], (str(logs), columns, dictionary, pool)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(shard_reader, '_CHUNK_BYTES', chunk)
-    in_memory = shard_packing.pack(
-      str(logs), columns, dictionary, pool, progress.append
-    )
+    in_memory = shard_packing.pack(*arguments, progress.append)
   assert sum(progress) == capacity
   kept = packing.kept_rows(suffix, add_count, capacity)
-  np.testing.assert_array_equal(
-    packing.unpack(in_memory, dictionary), frames[kept]
-  )
+  unpacked = packing.unpack(in_memory, dictionary)
+  np.testing.assert_array_equal(unpacked, frames[kept])
   assert len(in_memory.offsets) == -(-len(kept) // packed_shard.BLOCK_ROWS) + 1
   assert in_memory.offsets[-1] == len(in_memory.blocks)
 
   directory = tmp_path_factory.mktemp('store')
-  on_disk = shard_packing.pack(
-    str(logs), columns, dictionary, pool, directory=str(directory)
-  )
+  on_disk = shard_packing.pack(*arguments, directory=str(directory))
   again = [
     packed_shard.open_packed(str(directory), suffix, dictionary, preload)
     for preload in (False, True)
   ]
   for packed in (on_disk, *again):
-    np.testing.assert_array_equal(
-      packing.unpack(packed, dictionary), frames[kept]
-    )
-    assert (packed.padding, packed.zero_rows) == (
-      in_memory.padding,
-      in_memory.zero_rows,
-    )
+    unpacked = packing.unpack(packed, dictionary)
+    np.testing.assert_array_equal(unpacked, frames[kept])
+    assert packed.padding == in_memory.padding
+    assert packed.zero_rows == in_memory.zero_rows
     for name in packed_columns.NAMES:
       one, other = getattr(packed.columns, name), getattr(columns, name)
       assert one.dtype == other.dtype and one.tolist() == other.tolist()
@@ -70,10 +60,8 @@ def test_packed_frames_equal_the_files(
     assert len(packed.columns.sources) == 6
     assert packed_shard.is_fresh(packed, str(logs))
   assert packed_shard.verify_packed(str(directory), suffix) is None
-  assert sorted(os.listdir(directory)) == [
-    f'shard-{suffix}.bin',
-    f'shard-{suffix}.json',
-  ]
+  names = [f'shard-{suffix}.bin', f'shard-{suffix}.json']
+  assert sorted(os.listdir(directory)) == names
 
 
 @settings(max_examples=100)

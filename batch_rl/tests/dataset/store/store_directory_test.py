@@ -150,10 +150,8 @@ def test_killed_conversion_continues(tmp_path, moment, packings):
   assert stores.rows_in(opened) == rows
   assert set(packings) == set(opened.suffixes) - packed
   assert not list(directory.glob('*.tmp'))
-  assert all(
-    packed_shard.verify_packed(str(directory), s) is None
-    for s in opened.suffixes
-  )
+  for suffix in opened.suffixes:
+    assert packed_shard.verify_packed(str(directory), suffix) is None
 
 
 def test_two_conversions_at_once(tmp_path, gate, caplog):

@@ -16,9 +16,7 @@ from batch_rl.tests.dataset.store import stores
 
 @settings(max_examples=60)
 @given(on_disk=st.booleans(), length=st.integers(1, 30), data=st.data())
-def test_rows_equal_the_shards_in_time_order(
-  tmp_path_factory, on_disk, length, data
-):
+def test_rows_are_shards_in_time_order(tmp_path_factory, on_disk, length, data):
   """Windows end at the first gap, and gaps are reported."""
   directory = tmp_path_factory.mktemp('run')
   run, present = known_runs.draw_run(data, directory / 'logs')
@@ -104,9 +102,8 @@ def test_shards_damaged_on_opening_are_named_or_skipped(tmp_path, caplog):
     store.Store(str(tmp_path))
   opened = stores.open_store(tmp_path, skip_damaged=True)
   assert opened.suffixes == opened.packed == [6]
-  assert stores.open_store(
-    tmp_path, suffixes=[5, 6], skip_damaged=True
-  ).packed == [6]
+  opened = stores.open_store(tmp_path, suffixes=[5, 6], skip_damaged=True)
+  assert opened.packed == [6]
   for suffix in wrong:
     assert f'Shard {suffix} is not used' in caplog.text
   with pytest.raises(ValueError, match='Every shard'):

@@ -36,9 +36,8 @@ def test_episodes(folder):
     file = made.files_of(part)[part.name]
     assert file['sha256'] == hashlib.sha256(content).hexdigest()
     assert file['bytes'] == part.size
-    expected = unplugged_files.random_episodes(
-      30, 20, 25, seed=200 + part.number
-    )
+    seed = 200 + part.number
+    expected = unplugged_files.random_episodes(30, 20, 25, seed=seed)
     assert len(found) == len(expected)
     for episode, want in zip(found, expected, strict=True):
       np.testing.assert_array_equal(list(episode.frames), want.observation)
@@ -61,9 +60,8 @@ def test_the_files_are_those_that_tfds_reads(monkeypatch):
   by_tfds = atari_utils.atari_example_to_rlds(record)
   ours = examples.parse(record)
   steps = by_tfds['steps']
-  assert steps['observation'].numpy().tolist() == list(
-    map(bytes, ours['observations'])
-  )
+  frames = [*map(bytes, ours['observations'])]
+  assert steps['observation'].numpy().tolist() == frames
   np.testing.assert_array_equal(steps['action'], ours['actions'])
   np.testing.assert_array_equal(steps['reward'], ours['unclipped_rewards'])
   assert int(by_tfds['checkpoint_id']) == 4 and bool(steps['is_terminal'][-1])

@@ -12,13 +12,11 @@ from batch_rl.utils.user_code import function_records, user_modules
 
 
 def test_a_function_is_found_again_by_its_description(own_folder):
-  user_code.write(
-    own_folder / 'mine.py', 'def make(*args, **kwargs): return args, kwargs'
-  )
+  code = 'def make(*args, **kwargs): return args, kwargs'
+  user_code.write(own_folder / 'mine.py', code)
   user_modules.add_folder('')
-  inner = functools.partial(
-    user_modules.load('mine.make'), 1, path=pathlib.Path('a'), weight=2
-  )
+  make, path = user_modules.load('mine.make'), pathlib.Path('a')
+  inner = functools.partial(make, 1, path=path, weight=2)
   description = function_records.describe(functools.partial(inner, 3, weight=4))
   assert description == {
     'name': 'mine:make',
