@@ -80,7 +80,8 @@ class ReplayLog:
     directory: Local directory of the shards, `<root>/<Game>/<run>/replay_logs`;
       empty, not there yet, or with a log of the same `run_id` to `restore`.
     observation_shape: Shape of one observation; () for a single number.
-    observation_dtype: NumPy dtype of one observation: booleans, integers or floats.
+    observation_dtype: NumPy dtype of one observation: booleans, integers or floats, which
+      are logged in the native byte order.
     shard_capacity: Number of rows in a shard. The last shard is filled up with zero
       rows, which take a reader some time; choose fewer rows for observations above 7 kB.
     stack_size: Number of frames in the agents' states, or more, at most 512; each
@@ -265,7 +266,8 @@ class ReplayLog:
     if state['format'] != described:
       raise ValueError(
         f'The log in {self.directory} was written as {state["format"]}, not '
-        f'{described}: resume with the settings it was made with.'
+        f'{described}: resume with the settings it was made with, or log to '
+        'another directory.'
       )
     self._wait(0)
     manifests.check_checkpoint(self.directory, self.metadata, state)

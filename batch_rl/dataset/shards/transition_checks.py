@@ -19,7 +19,7 @@ MAX_STACK_SIZE = 512
 
 
 def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
-  """Returns the shape and dtype of a log's observations.
+  """Returns the shape and dtype of a log's observations, in the native byte order.
 
   Args:
     shape: Sequence of positive integers; empty for single numbers.
@@ -45,7 +45,8 @@ def check_format(shape: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype]:
       f'An observation of {kind} {sizes} takes {size:,} B; the largest that can be '
       f'read have {most:,} B.'
     )
-  return sizes, kind
+  # TensorFlow, PyTorch and JAX read no other byte order.
+  return sizes, kind.newbyteorder('=')
 
 
 def check_sizes(

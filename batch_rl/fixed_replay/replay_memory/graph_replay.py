@@ -136,9 +136,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     ready: Operations to run before the tensors of `next_batch`.
 
   Raises:
-    ValueError: If `prefetch` or `prefetch_threads` is too small, the memory cannot
-      be built, or `frames_on_device` is True and the frames do not fit, or the data
-      is not packed in a store.
+    ValueError: If `prefetch` or `prefetch_threads` is too small, the byte order is
+      foreign, the memory cannot be built, or `frames_on_device` is True and the frames
+      do not fit, or the data is not packed in a store.
   """
 
   memory_class: Callable[..., Any]
@@ -169,6 +169,12 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
     if prefetch != 0:
       row_sampler.check_counts(prefetch=prefetch)
+    if not (dtype := np.dtype(observation_dtype)).isnative:
+      raise ValueError(
+        f'TensorFlow would misread observations of {dtype}, a foreign byte order: run '
+        f'`batch-rl dataset export {data_dir} NEW --format=shards`, and set '
+        f'observation_dtype={dtype.newbyteorder("=")} for NEW.'
+      )
     self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
       stack_on_device = bool(tf.config.list_physical_devices('GPU'))

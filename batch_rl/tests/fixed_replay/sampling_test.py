@@ -150,6 +150,11 @@ def test_the_drawn_shards_are_loaded_first(data_dir, gate, num_buffers):
   known_runs.assert_same(first, buffer.sample_transition_batch())
 
 
+def test_a_foreign_byte_order_is_refused(data_dir):
+  with pytest.raises(ValueError, match='>f4.*--format=shards.*=float32'):
+    Wrapped(data_dir, None, (2, 2), 4, observation_dtype='>f4')
+
+
 @pytest.mark.parametrize(
   'name', ['FixedReplayBuffer', 'WrappedFixedReplayBuffer']
 )

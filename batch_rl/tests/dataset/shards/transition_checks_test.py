@@ -75,6 +75,7 @@ def test_rewards_are_finite_numbers():
   [
     ((4,), 'uint', None),
     ((), np.float16, None),
+    ((2,), '>f4', None),
     ((1 << 20,), np.float32, None),
     (4, np.uint8, 'observation_shape=4'),
     ((4, 0), np.uint8, 'observation_shape=(4, 0)'),
@@ -88,7 +89,7 @@ def test_rewards_are_finite_numbers():
 def test_the_format_of_a_log_is_checked(shape, dtype, wrong):
   if wrong is None:
     checked = transition_checks.check_format(shape, dtype)
-    assert checked == (shape, np.dtype(dtype))
+    assert checked == (shape, np.dtype(dtype).newbyteorder('='))
   else:
     refused(wrong, transition_checks.check_format, shape, dtype)
 
