@@ -111,7 +111,8 @@ class DeviceBatches(batch_stream.BatchStream):
     device: Device or sharding for `jax.device_put`; None for the default device.
 
   Raises:
-    ValueError: If an argument is out of range, or the run cannot be packed.
+    ValueError: If an argument is out of range, the run cannot be packed, or JAX would
+      cut its integer observations.
   """
 
   def __init__(
@@ -124,6 +125,8 @@ class DeviceBatches(batch_stream.BatchStream):
   ):
     self._device = device
     super().__init__(sampler, batch_size, **kwargs)
+    if hasattr(sampler, 'store'):
+      _check_integers(sampler.store.frame_dtype)
 
   def _convert(self, batch: Any) -> Any:
     kind = (
@@ -133,4 +136,17 @@ class DeviceBatches(batch_stream.BatchStream):
       action=batch.action.astype(np.int32), terminal=batch.terminal.view(bool)
     )
     values = {name: getattr(batch, name) for name in kind.__annotations__}
+    # `jax.enable_x64` as a context holds for its own thread only, not for this one.
+    _check_integers(
+      values['windows' if 'windows' in values else 'frames'].dtype
+    )
     return jax.device_put(kind(**values), self._device)
+
+
+def _check_integers(dtype: np.dtype) -> None:
+  """Raises a ValueError if JAX would cut observations, integers of a dtype."""
+  if dtype.kind in 'iu' and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+    raise ValueError(
+      f'JAX would cut observations of {dtype} to 32 bits: '
+      "jax.config.update('jax_enable_x64', True) keeps them."
+    )

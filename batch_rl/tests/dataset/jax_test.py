@@ -2,8 +2,11 @@
 
 import jax
 import numpy as np
+import pytest
 
+from batch_rl import dataset
 from batch_rl.dataset import jax as jax_data
+from batch_rl.tests import observations
 from batch_rl.tests.dataset import streams
 from batch_rl.tests.dataset.streams import store  # noqa: F401
 
@@ -31,3 +34,17 @@ def test_a_batch_is_an_argument_of_a_jitted_function(store):  # noqa: F811
     assert isinstance(array, jax.Array) and array.devices() == {device}
   assert batch.action.dtype == batch.steps.dtype == np.int32
   assert batch.terminal.dtype == bool
+
+
+def test_integers_of_64_bits_are_kept_or_refused(tmp_path):
+  observations.write(tmp_path, 'number')
+  source = dataset.open(tmp_path).transitions(stack_size=4, seed=1)
+  with pytest.raises(ValueError, match='of int64 to 32 bits: jax.config'):
+    jax_data.DeviceBatches(source)
+  jax.config.update('jax_enable_x64', True)
+  stream = jax_data.DeviceBatches(source)
+  batch = next(iter(stream))
+  jax.config.update('jax_enable_x64', False)
+  assert batch.windows.dtype == np.int64
+  with pytest.raises(ValueError, match='of int64 to 32 bits: jax.config'):
+    next(iter(stream))
