@@ -219,10 +219,11 @@ class Sampler(row_sampler.RowSampler):
 
     Args:
       rows: Rows of the run, int64 (n,).
-      names: Names of the columns.
+      names: Names of the columns; a string is one name.
 
     Raises:
       ValueError: If a column is unknown.
     """
+    names = [names] if isinstance(names, str) else names
     at = columns_lib.Rows(self, rows, self.discounts)
     return {name: columns_lib.find(name)(at) for name in names}

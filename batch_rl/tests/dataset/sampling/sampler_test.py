@@ -84,7 +84,7 @@ def test_padding_after_a_gap_is_no_step(tmp_path):
   known_runs.write_run(tmp_path, [35, 30], 20)
   ring_logs.remove_shard(tmp_path, 1)
   sampler = make_sampler(known_runs.open_store(tmp_path), stack_size=3)
-  columns = sampler.named_columns(sampler.valid_rows(), ['timestep'])
+  columns = sampler.named_columns(sampler.valid_rows(), 'timestep')
   assert columns['timestep'].tolist() == [*range(15), *range(30)]
 
 
