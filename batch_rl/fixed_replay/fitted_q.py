@@ -31,6 +31,11 @@ _SHARED = (
   *('network', 'observation_shape', 'observation_dtype', 'stack_size'),
   *('gamma', 'replay_suffix', 'tf_device'),
 )
+# Parameters of the memory and the agent that choose a part of the data.
+_PARTS = (
+  *('subset', 'num_buffers', 'replay_suffix'),
+  *('replay_file_start_index', 'replay_file_end_index'),
+)
 # Configurables whose bindings an evaluation does not take over.
 _DROPPED = ('create_offline_agent', 'run_seed', 'PolicyOfRun')
 
@@ -70,11 +75,12 @@ class FittedQ:
   gin has the settings of the evaluations from now on.
 
   Args:
-    record: Record of the run that gives observations, network, discount and subset.
+    record: Record of the run that gives observations, network and discount.
     sources: gin files and bindings that override its settings.
     replay_data_dir: Directory of the shards, or a store.
     out: Directory for the runs, and for the compressed data unless gin binds another.
     seed: Seed of the states and of the runs.
+    keeps_part: Whether the data are the part that the run trained on, not all.
 
   Attributes:
     logged: States of the data.
@@ -91,6 +97,7 @@ class FittedQ:
     replay_data_dir: str,
     out: str,
     seed: int,
+    keeps_part: bool = True,
   ):
     self._game = record['environment']['game']
     self._replay_data_dir, self._out, self._seed = replay_data_dir, out, seed
@@ -100,7 +107,7 @@ class FittedQ:
     gin.parse_config('CollectorDispatcher.collectors = ()')
     stores = os.path.join(out, 'stores')
     recorded = [f'FixedReplayBuffer.cache_dir = {stores!r}']
-    recorded += _recorded_lines(record)
+    recorded += _recorded_lines(record, () if keeps_part else _PARTS)
     lines = gin_files.read([], recorded)
     bindings = gin_files.apply(lines, lock=False, check=False)
     own = gin_files.read([CONFIG], [f'run_seed.seed = {seed}'])
@@ -218,11 +225,12 @@ class FittedQ:
     return float(found.mean())
 
 
-def _recorded_lines(record: Mapping[str, Any]) -> list[str]:
-  """Returns the gin lines of a run that its evaluation has, too."""
+def _recorded_lines(record: Mapping[str, Any], dropped=()) -> list[str]:
+  """Returns the gin lines of a run for its evaluation, without some parameters."""
   own, plain = (REGISTRY.find(name) for name in (record['agent'], 'dqn'))
   agents = (own, plain, *REGISTRY.load_all().values())
   owners = {base.__name__ for agent in agents for base in agent.__mro__}
+  memory = settings.SETTINGS['subset'].owner
   imports, others, of_agents = [], [], {}
   for line in record['gin_config'].split('\n'):
     name, _, value = line.partition(' = ')
@@ -231,10 +239,12 @@ def _recorded_lines(record: Mapping[str, Any]) -> list[str]:
       imports.append(line)
     elif owner in owners:
       of_agents[owner, parameter] = value
+    elif parameter in dropped and re.fullmatch(memory, owner):
+      continue
     elif value and owner not in _DROPPED and not owner.endswith('Runner'):
       others.append(line)
   shared = []
-  for parameter in _SHARED:
+  for parameter in (name for name in _SHARED if name not in dropped):
     # A run may know a network for each agent.
     order = (plain, own) if parameter == 'network' else (own, plain)
     bases = (base.__name__ for agent in order for base in agent.__mro__)

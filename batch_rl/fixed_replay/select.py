@@ -149,7 +149,7 @@ def score(
     methods: Names in `METHODS`.
     replay_data_dir: Directory of the shards, or a store.
     sources: gin files and bindings that override the settings of the first run.
-    given: An object with the attributes `out` and `seed`.
+    given: An object with the attributes `out`, `seed` and `replay_dir`.
   """
   # TensorFlow takes seconds to import.
   import tensorflow as tf
@@ -162,7 +162,9 @@ def score(
     for candidate in candidates:
       games.check_game_of_run(candidate.run, candidate.record, game)
     fitted = fitted_q.FittedQ(
-      candidates[0].record, sources, replay_data_dir, given.out, seed
+      *(candidates[0].record, sources, replay_data_dir, given.out, seed),
+      # All of other data, unless a binding chooses a part.
+      keeps_part=not given.replay_dir,
     )
     policies = [
       frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)
@@ -306,9 +308,6 @@ def main(runs: Sequence[str], given: Any = None) -> None:
     candidates = find_candidates(runs, given.checkpoints)
     if given.replay_dir:
       replay_data_dir = run_directories.find_data(given.replay_dir)
-      # All of it, whatever part the first run had, unless a binding chooses one.
-      whole = gin_files.read([], ['FixedReplayBuffer.subset = None'])
-      sources = [*whole, *sources]
     else:
       replay_data_dir = common_data(candidates)
     run_record.lock(given.out, '--out')

@@ -197,13 +197,17 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   ):
     assert message in refused(runs, **options)
   # Named data are used whole, whatever part of its own a run trained on.
-  record['gin_config'] += f'\n{subset}'
+  record['gin_config'] += f'\nWrapped{subset}\n' + (
+    'FixedReplayBuffer.replay_file_start_index = 1\n'
+    'FixedReplayBuffer.num_buffers = 1\nFixedReplayDQNAgent.replay_suffix = 7'
+  )
   (other / 'run.json').write_text(json.dumps(record))
   named = {'replay_dir': str(folder / 'data/Chain/1'), 'method': ['td_error']}
   options = {'out': str(tmp_path / 'out'), **named}
   select_here(folder, ['other', 'best'], **options)
   scores = pd.read_csv(tmp_path / 'out/scores.csv').td_error
   assert scores[0] == scores[1]
+  assert 'num_buffers' not in gin.config_str()
   shape = property(lambda policy: (len(policy.base_dir), 1), lambda *_: None)
   policy = fitted_q.frozen_policy.FrozenPolicy
   monkeypatch.setattr(policy, 'state_shape', shape, raising=False)
