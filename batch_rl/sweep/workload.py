@@ -4,7 +4,7 @@ import functools
 import numbers
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from batch_rl.runs import checkpoints, gin_files
 from batch_rl.runs.bindings import settings, syntax
@@ -72,9 +72,22 @@ def of_cell(cell: plan.Cell) -> Workload:
       the cell.
   """
   try:
-    bound = {**_bound(cell.gin_files, ()), **_bound((), cell.gin_bindings)}
+    lines = *_lines(cell.gin_files, ()), *_lines((), cell.gin_bindings)
   except ValueError as error:
     raise ValueError(f'{cell.name}: {error}') from error
+  flags = dict(a.split('=', 1) for a in cell.arguments if a[:2] == '--')
+  named = [value for _, name, value in lines if name == 'agent_name']
+  named.append(flags.get('--agent_name'))
+  agents = 'Agent', *(str(agent).rpartition('.')[2] for agent in named)
+  runner = 'LoggedRunner' if cell.job == 'online' else 'FixedReplayRunner'
+  # Classes of the user may have parameters of the same names.
+  bound = {
+    name: value
+    for owner, name, value in lines
+    if owner in ('Runner', runner)
+    or name[0] == '%'
+    or (name == 'update_period' and owner.endswith(agents))
+  }
   chosen = {}
   for name, default in _DEFAULTS.items():
     value = bound.get(name, default)
@@ -88,7 +101,6 @@ def of_cell(cell: plan.Cell) -> Workload:
     chosen[name] = value if isinstance(value, int) else default
   steps = chosen['evaluation_steps']
   if cell.job == 'evaluate':
-    flags = dict(a.split('=', 1) for a in cell.arguments if a[:2] == '--')
     evaluated = flags.get('--checkpoints', 'last')
     count = 1
     if evaluated[:1].isdigit():
@@ -121,10 +133,10 @@ def rates(
 
 
 @functools.cache
-def _bound(paths: tuple[str, ...], bindings: tuple[str, ...]) -> dict[str, Any]:
-  """Returns the last value of each parameter, and of each macro as '%name'."""
-  sources = gin_files.read(paths, bindings)
-  return {
-    statement.arg_name or f'%{statement.selector}': statement.value
-    for statement in gin_files.binding_statements(sources)
-  }
+def _lines(paths: tuple[str, ...], bindings: tuple[str, ...]) -> tuple:
+  """Returns class, parameter and value of each line; '%name' for a macro's name."""
+  statements = gin_files.binding_statements(gin_files.read(paths, bindings))
+  return tuple(
+    (selector.rpartition('.')[2], parameter or f'%{selector}', value)
+    for _, selector, parameter, value, _ in statements
+  )

@@ -80,6 +80,13 @@ def test_the_work_is_read_from_the_gin_files():
     'period = 7',
   )
   assert work('offline', (dqn,), *short) == (3, 35_715, 125_000)
+  # Parameters of other classes, although of the same names.
+  others = [f'Ema.{name} = 0' for name in workload._DEFAULTS]
+  others += ['LoggedRunner.training_steps = 9', 'mine.Rem.update_period = 2']
+  assert work('offline', (dqn,), *short, *others) == (3, 35_715, 125_000)
+  for given in ([], ['create_offline_agent.agent_name = "mine.Rem"']):
+    flag = ('--agent_name=mine.Rem',) * (not given)
+    assert work('offline', (), *others, *given, arguments=flag)[1] == 125_000
   assert work('evaluate', (rem,)) == (1, 0, 125_000)
   with pytest.raises(ValueError, match=r'^a: .*no\.gin'):
     work('offline', ('no.gin',))
