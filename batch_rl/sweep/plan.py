@@ -224,15 +224,37 @@ def dataset_games() -> list[str]:
   return [game for game in normalisation.load() if not minatar.is_minatar(game)]
 
 
-def _game(name: str, data_dir: str | None) -> str:
-  """Returns the name of a game, or of another folder in `data_dir`."""
+def _game(name: str, base_dir: str, settings, methods) -> str:
+  """Returns the name of a game, or of an environment of the user's."""
   try:
     return games_lib.canonical_name(name)
-  except ValueError:
-    path = os.path.join(os.path.expanduser(data_dir or ''), name)
-    if data_dir and os.path.isdir(path):
+  except ValueError as error:
+    folders = [os.path.join(base_dir, method.folder) for method in methods]
+    if data_dir := settings['data_dir']:
+      folders.append(_absolute(data_dir))
+    if any(os.path.isdir(os.path.join(folder, name)) for folder in folders):
       return name
-    raise
+    remedy = f'there has to be a folder {os.path.join(folders[-1], name)}'
+    if settings['job'] == 'online':
+      if any(_has_own_environment(settings, method) for method in methods):
+        return name
+      remedy = 'bind LoggedRunner.create_environment_fn'
+    raise ValueError(
+      f'{error} For an environment of your own, {remedy}.'
+    ) from error
+
+
+def _has_own_environment(settings, method: _Method) -> bool:
+  """Returns whether gin lines bind an environment that is not of the package."""
+  shared = map(_absolute, _strings('gin_files', settings['gin_files']))
+  sources = gin_files_lib.read(
+    [*method.gin_files, *shared], method.gin_bindings
+  )
+  return any(
+    statement.arg_name == 'create_environment_fn'
+    and not re.search('MinAtarEnv|create_atari_env', str(statement.value))
+    for statement in gin_files_lib.binding_statements(sources)
+  )
 
 
 def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
@@ -240,7 +262,9 @@ def _list_cells(base_dir, settings, agents: int) -> list[Cell]:
   names = settings['games']
   if names in ('all', ['all']):
     names = dataset_games()
-  games = [_game(str(name), settings['data_dir']) for name in _as_list(names)]
+  games = [
+    _game(str(name), base_dir, settings, methods) for name in _as_list(names)
+  ]
   runs, seeds = (
     number_ranges.parse(_joined(settings[name]), name)
     for name in ('runs', 'seeds')

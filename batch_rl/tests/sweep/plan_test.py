@@ -161,6 +161,19 @@ def test_evaluations_use_the_directories_of_training(tmp_path):
     assert flag(cell, 'checkpoints') == [value]
 
 
+def test_an_environment_of_the_user_needs_no_data(tmp_path):
+  text = 'games: Grid\nagents: rem\ngin_bindings: LoggedRunner.'
+  text += 'create_environment_fn = @'
+  [cell] = read(tmp_path, f'{text}Grid', job='online').cells
+  assert flag(cell, 'replay_log_dir') == [f'{tmp_path}/data/Grid/1']
+  for job, made in (('online', 'MinAtarEnvironment'), ('evaluate', 'Grid')):
+    with pytest.raises(ValueError, match="Unknown game 'Grid'"):
+      read(tmp_path, text + made, job=job)
+  (tmp_path / 'out/rem/Grid').mkdir(parents=True)
+  [cell] = read(tmp_path, f'{text}Grid', job='evaluate').cells
+  assert cell.directory == f'{tmp_path}/out/rem/Grid/run-1/seed-1'
+
+
 @pytest.mark.parametrize(
   ('job', 'program'), [('offline', 'fixed_replay'), ('online', 'baselines')]
 )
@@ -191,7 +204,8 @@ PONG = 'games: Pong\nagents: dqn\n'
   [
     ('games: Pong', 'agents'),
     (f'{PONG}gamse: 3', 'did you mean games'),
-    ('games: Pogn\nagents: dqn', "'Pogn'"),
+    ('games: Pogn\nagents: dqn', 'data/Pogn'),
+    ('job: online\ngames: Pogn\nagents: dqn', 'bind LoggedRunner.create_en'),
     ('games: Pong\nagents: dnq', 'dqn'),
     ('games: Pong\nagents: {a: {gin_file: x}}', 'gin_files'),
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1'),
