@@ -19,6 +19,8 @@ from batch_rl.utils import choices, number_ranges, programs
 
 KINDS = ('final', 'best')
 _NAMED_DIFFERENCES = 3  # In the name of a method. A hash covers the others.
+# Parts of the protocol that differ by game.
+_OF_A_GAME = ('rom', 'environment')
 Rows = list[tuple[str, RunResults]]  # Methods, in the paper's order, and runs.
 
 
@@ -198,13 +200,13 @@ def _method_names(runs: list[RunResults], by_length: bool) -> dict[str, str]:
     differing = settings.loc[:, settings.nunique(dropna=False) > 1]
     for directory, values in differing.fillna('default').iterrows():
       names[str(directory)] = _name(agent, values.to_dict())
-    _distinguish_roms(members, names)
+    _distinguish_environments(members, names)
   return names
 
 
 def _settings(run: RunResults, by_length: bool) -> dict[str, str]:
-  """Returns the settings of a method, without the ROM, which differs by game."""
-  protocol = {k: v for k, v in run.protocol.items() if k != 'rom'}
+  """Returns the settings of a method, without those of its games."""
+  protocol = {k: v for k, v in run.protocol.items() if k not in _OF_A_GAME}
   if by_length:
     planned = run.planned if run.planned and not run.is_finished else run.done
     protocol['iterations'] = str(planned)
@@ -221,15 +223,23 @@ def data_that_differ(runs: Iterable[RunResults]) -> set[str]:
   return {data for _, data, _ in several if data}  # Online runs have none.
 
 
-def _distinguish_roms(runs: list[RunResults], names: dict[str, str]) -> None:
-  """Adds the ROM to the name in games where a method has runs on several."""
-  played = collections.defaultdict(set)
-  for run in runs:
-    played[names[run.directory], run.game].add(run.protocol.get('rom'))
-  for run in runs:
-    rom, key = rom_name(run), (names[run.directory], run.game)
-    if len(played[key]) > 1 and rom != "the dataset's":
-      names[run.directory] += f' [rom={rom}]'
+def _distinguish_environments(
+  runs: list[RunResults], names: dict[str, str]
+) -> None:
+  """Adds ROM and environment to the name in games where a method has several."""
+  for part in _OF_A_GAME:
+    played = collections.defaultdict(list)
+    for run in runs:
+      played[names[run.directory], run.game].append(run)
+    for group in played.values():
+      found = [{*run.protocol.get(part, '').split(', ')} for run in group]
+      common = set.intersection(*found)
+      for run, entries in zip(group, found, strict=True):
+        text = ', '.join(sorted(entries - common))
+        if text and part == 'rom':
+          text = f'rom={rom_name(run)}'
+        if text not in ('', 'default', "rom=the dataset's"):
+          names[run.directory] += programs.printable(f' [{text}]')
 
 
 def _name(agent: str, differing: Mapping[str, str]) -> str:

@@ -23,6 +23,11 @@ from batch_rl.utils.user_code import function_records
 
 _LOGS = evaluations_lib.LOGS
 _ITERATIONS, _TRAINING_STEPS = 200, 250_000  # Defaults of Dopamine's runner.
+# Entries of `environment` from this package; others are a user's.
+_OF_GAMES = (
+  'game num_actions engine engine_version rom_md5 rom_set rom_same_in_both_sets '
+  'frame_skip max_num_frames_per_episode repeat_action_probability difficulty_ramping'
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -395,8 +400,20 @@ def _protocol(
     'epsilon': str(record.get('epsilon_eval', '?')),
     'sticky': str(environment.get('repeat_action_probability', 'none')),
     'rom': rom,
+    'environment': _own_environment(record, environment),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': run_record.runner_setting(bindings, 'evaluation_steps')
     or '125000',
   }
   return protocol if record else dict.fromkeys(protocol, '?')
+
+
+def _own_environment(record: Mapping, environment: Mapping) -> str:
+  """Returns arguments and description of a user's environment, else 'default'."""
+  own = {k: v for k, v in environment.items() if k not in _OF_GAMES}
+  made = function_records.arguments(record.get('create_environment') or {})
+  made |= function_records.arguments({'kwargs': own})
+  game = canonical(environment.get('game', ''))
+  names = game, game.removeprefix('MinAtar-')
+  entries = (f'{k}={v}' for k, v in made.items() if canonical(v) not in names)
+  return ', '.join(entries) or 'default'

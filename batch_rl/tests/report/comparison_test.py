@@ -20,10 +20,11 @@ def counts(rows):
 
 def test_seeds_and_data_are_averaged(compare):
   speed = {'updates_per_run': 50, 'tf_device': "'/gpu:0'"}
+  own = {'arguments': {'wind': 3}}  # Another environment in another game.
   compared = compare(
     ([1.0, 3.0, 2.0], {'seed': 1, 'data': 1, **speed}),
     ([1.0, 0.0, 4.0], {'seed': 2, 'data': 2}),
-    ([7.0, 7.0, 7.0], {'seed': 1, 'data': 1, 'game': 'Breakout'}),
+    ([7.0, 7.0, 7.0], {'seed': 1, 'data': 1, 'game': 'Breakout', **own}),
   )
   assert compared.scores('final') == {
     'DQN (Adam)': {'Pong': [2.0, 4.0], 'Breakout': [7.0]}
@@ -39,12 +40,15 @@ def test_seeds_and_data_are_averaged(compare):
     ({'sticky': 0.0}, 'sticky=0.0'),
     ({'subset': 'first(0.1)'}, 'subset=first(0.1)'),
     ({'rom_md5': 'ab' * 16}, 'rom=abababab'),
+    ({'seed': 1, 'described': {'map': 1, 'wind': 3}}, 'wind=3'),
+    ({'arguments': {'game': 'pong', 'gravity': 2.0}}, 'gravity=2.0'),
     ({'init_checkpoint_dir': '/x'}, "weights=another run's"),
     ({'subset_hash': 'b', 'root': '/other'}, 'data=/other'),
   ],
 )
 def test_a_difference_makes_another_method(compare, options, name):
-  compared = compare(([1.0], {'seed': 1}), ([2.0], {'seed': 2, **options}))
+  one = {'seed': 1, 'described': {'map': 1} if 'described' in options else {}}
+  compared = compare(([1.0], one), ([2.0], {'seed': 2, **options}))
   assert len(compared.methods) == len(compared.runs) == 2
   assert any(f'[{name}]' in method for method in compared.methods)
   assert compared.games == ['Pong']

@@ -36,6 +36,8 @@ def write(
   changes=(),
   code=None,
   diagnostics=None,
+  described=None,
+  arguments=None,
   **bindings,
 ) -> pathlib.Path:
   """Writes a run's `run.json` and evaluations of two episodes each.
@@ -52,6 +54,8 @@ def write(
     root: Directory of the dataset.
     code: Versions of the user's modules, `{module: digits}`.
     diagnostics: Values of each iteration, `{name: values}`.
+    described: Entries that the environment adds to its description.
+    arguments: Arguments in Python of the function that makes the environment.
     **bindings: Further parameters of the agent or the runner.
   """
   bindings = {'optimizer': f'@tf.train.{optimizer}Optimizer()', **bindings}
@@ -79,7 +83,8 @@ def write(
     'code': code,
     'init_checkpoint_dir': init_checkpoint_dir,
     'gin_config': '\n'.join(['# Parameters for Agent:', *lines]),
-    'environment': environment,
+    'environment': environment | (described or {}),
+    'create_environment': {'name': 'my:make', 'kwargs': arguments or {}},
   }
   if data is not None:
     record['replay_dir'] = f'{root}/{game}/{data}/replay_logs'
