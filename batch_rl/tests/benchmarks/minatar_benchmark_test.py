@@ -147,8 +147,8 @@ def test_what_predicts_returns():
   runs = pd.concat(settings, ignore_index=True)
   last = runs['last']
   own = {'fqe': last, 'q_value': -last, 'td_error': -last}
-  selection = runs[record.SELECTION[:3]].assign(**own)
-  found = predictions.of_settings(runs, selection)
+  selection = runs[record.SELECTION[:4]].assign(**own)
+  found = predictions.of_settings(selection)
   means = found.groupby('method')[['correlation', 'regret']].mean()
   assert means.loc['fqe'].tolist() == pytest.approx([1, 0])
   assert means.loc['q_value'].tolist() == pytest.approx([-1, 1])
@@ -267,6 +267,8 @@ def test_the_record_suffices_and_is_kept(work_dir):
   shorter = found.groupby(record.RUN).head(2)
   for old, new in (found, shorter), (shorter, found):
     assert record.add_evaluations(old, new).equals(found)
+  other = found.assign(mean_return=0.0)
+  assert record.add_evaluations(found, other).equals(found)
   with pytest.raises(ValueError, match='several runs of rem 4'):
     record.add_evaluations(found, pd.concat([found, found]))
   data = record.read(out / 'data.csv', record.DATA)

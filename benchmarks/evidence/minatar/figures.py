@@ -56,7 +56,7 @@ def write(
     if 'heads' in stages:
       drawn['heads'] = heads(runs)
     if not selection.empty:
-      drawn['selection'] = choices(runs, selection)
+      drawn['selection'] = choices(selection)
     if stages & {'search', 'whole'}:
       drawn['overestimation'] = overestimation(runs)
     for name, fig in drawn.items():
@@ -311,9 +311,9 @@ def heads(runs: pd.DataFrame) -> figure.Figure:
   return fig
 
 
-def choices(runs: pd.DataFrame, selection: pd.DataFrame) -> figure.Figure:
+def choices(selection: pd.DataFrame) -> figure.Figure:
   """Draws how well methods choose among the settings of an agent."""
-  found = predictions.of_settings(runs, selection)
+  found = predictions.of_settings(selection)
   fig = figure.Figure(figsize=(6.4, 1.7), layout='constrained')
   axes = fig.subplots(1, 2, sharey=True)
   for ax, column in zip(axes, ('correlation', 'regret'), strict=True):

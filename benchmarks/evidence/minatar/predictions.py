@@ -28,7 +28,7 @@ def mean(values: Iterable[float]) -> Interval:
   return _interval(np.mean, known, [np.arange(len(known))], within=True)
 
 
-def of_settings(runs: pd.DataFrame, selection: pd.DataFrame) -> pd.DataFrame:
+def of_settings(selection: pd.DataFrame) -> pd.DataFrame:
   """Returns how well each method ranks the settings of an agent in a game.
 
   Returns:
@@ -37,8 +37,7 @@ def of_settings(runs: pd.DataFrame, selection: pd.DataFrame) -> pd.DataFrame:
     settings.
   """
   rows = []
-  joined = _joined(runs, selection)
-  for (agent, game), group in joined.groupby(['agent', 'game']):
+  for (agent, game), group in selection.groupby(['agent', 'game']):
     returns = group.return_last.to_numpy(float)
     if not (spread := np.ptp(returns)):
       continue  # All settings are as good.
@@ -53,15 +52,13 @@ def of_settings(runs: pd.DataFrame, selection: pd.DataFrame) -> pd.DataFrame:
   return pd.DataFrame(rows, columns=columns)
 
 
-def of_policies(
-  runs: pd.DataFrame, selection: pd.DataFrame
-) -> dict[tuple[str, str], Interval]:
+def of_policies(selection: pd.DataFrame) -> dict[tuple[str, str], Interval]:
   """Returns rank correlations over the policies of all agents, by method and game.
 
   Intervals are over the settings of each agent.
   """
   found = {}
-  for game, group in _joined(runs, selection).groupby('game'):
+  for game, group in selection.groupby('game'):
     returns = group.return_last.to_numpy(float)
     agents = [*group.reset_index().groupby('agent').indices.values()]
     for method in record.METHODS:
@@ -69,11 +66,6 @@ def of_policies(
       pairs = np.stack([good, returns], axis=1)
       found[method, game] = _interval(_correlation, pairs, agents, within=True)
   return found
-
-
-def _joined(runs: pd.DataFrame, selection: pd.DataFrame) -> pd.DataFrame:
-  search = scores.finished(runs[runs.stage == 'search'])
-  return selection.merge(search, on=['game', 'agent', 'setting'])
 
 
 def scored(runs: pd.DataFrame) -> pd.DataFrame:

@@ -37,7 +37,7 @@ DATA = [
 # In labels: an agent of the user, and one whose data differ from the recorded ones.
 YOURS, OTHER_DATA = ' (yours)', ' (yours, other data)'
 METHODS = ('fqe', 'q_value', 'td_error')
-SELECTION = ['game', 'agent', 'setting', *METHODS]
+SELECTION = ['game', 'agent', 'setting', 'return_last', *METHODS]
 _TYPES = {'run': int, 'fingerprint': str, 'setting': str}
 
 
@@ -200,7 +200,10 @@ def _tenths(run, rows):
 
 
 def add_evaluations(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-  """Adds runs to the record; the one with more updates replaces another.
+  """Adds runs to the record, in which one with more updates replaces another.
+
+  A recorded run stays otherwise: on another kind of processor it may have other results,
+  and settings were chosen by those of the record.
 
   Raises:
     ValueError: If there are several new runs of an agent on the same data.
@@ -232,15 +235,15 @@ def add_data(
 
 
 def _add(old, new, key, length):
-  """Joins rows; of two runs with the same key, the longer one stays, or the new one."""
+  """Joins rows; of two runs with the same key, the longer one stays, or the old one."""
   if old.empty or new.empty:
     rows = old if new.empty else new
   else:
     recorded = old.groupby(key)[length].max()
     made = new.groupby(key)[length].max()
     both = recorded.index.intersection(made.index)
-    kept = both[recorded[both] > made[both]]
-    for run in kept:
+    kept = both[recorded[both] >= made[both]]
+    for run in both[recorded[both] > made[both]]:
       print(
         f'kept as recorded: {" ".join(map(str, run))}, {recorded[run]} {length}; the '
         f'work directory has {made[run]}'
@@ -328,7 +331,8 @@ def _update_selection(
   """Adds the ranks of `batch_rl.fixed_replay.select` to `selection.csv` in `out`.
 
   Returns:
-    Columns `SELECTION`; a row for each policy.
+    Columns `SELECTION`; a row for each policy. `return_last` is the mean of its run's
+    last evaluations, which may differ from the record's on another kind of processor.
   """
   rows = []
   for path in sorted((work_dir / 'selection').glob('*/scores.csv')):
@@ -340,8 +344,10 @@ def _update_selection(
       folder = pathlib.Path(policy['run']).absolute().parts[-4]
       bindings = run_record.bindings(made['gin_config'])
       setting = agents[folder].configuration(bindings).name
+      returns = run_results.read_run(policy['run']).returns
+      last = returns[-protocol.EVALUATIONS_IN_SCORE :].mean()
       found = (policy[method] for method in METHODS)
-      rows.append((path.parent.name, folder, setting, *found))
+      rows.append((path.parent.name, folder, setting, last, *found))
   new = pd.DataFrame(rows, columns=SELECTION).round(4)
   old = read(out / 'selection.csv', SELECTION)
   rows = (new if old.empty else pd.concat([old, new])) if rows else old

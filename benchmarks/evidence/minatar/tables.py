@@ -303,10 +303,10 @@ def of_heads(runs: pd.DataFrame) -> str:
   return measuring.markdown(header, rows) + _left_out(names, shown)
 
 
-def of_selection(runs: pd.DataFrame, selection: pd.DataFrame) -> str:
+def of_selection(selection: pd.DataFrame) -> str:
   """Returns how well each method ranks the policies of the search."""
-  found = predictions.of_settings(runs, selection)
-  of_policies = predictions.of_policies(runs, selection)
+  found = predictions.of_settings(selection)
+  of_policies = predictions.of_policies(selection)
   games = sorted({game for _, game in of_policies})
   rows = []
   for method, name in METHODS.items():
@@ -384,7 +384,7 @@ def write(
     sections.append(('overestimation', title, of_overestimation(runs)))
   if not selection.empty:
     title = 'Choosing without the emulator'
-    sections.append(('selection', title, of_selection(runs, selection)))
+    sections.append(('selection', title, of_selection(selection)))
   text = '\n'.join(
     f'## {title}\n\n{_marked(name, body)}' for name, title, body in sections
   )
