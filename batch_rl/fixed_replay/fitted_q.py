@@ -225,7 +225,9 @@ class FittedQ:
     return float(found.mean())
 
 
-def _recorded_lines(record: Mapping[str, Any], dropped=()) -> list[str]:
+def _recorded_lines(
+  record: Mapping[str, Any], dropped: Sequence[str] = ()
+) -> list[str]:
   """Returns the gin lines of a run for its evaluation, without some parameters."""
   own, plain = (REGISTRY.find(name) for name in (record['agent'], 'dqn'))
   agents = (own, plain, *REGISTRY.load_all().values())

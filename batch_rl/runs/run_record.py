@@ -325,10 +325,10 @@ def locked_for(owner: Any, directory: str) -> Iterator[Callable[[], Any]]:
     ValueError: See `lock`.
   """
   path = os.path.join(directory, LOCK)
-  is_new = path not in _locks
-  if is_new:
+  held = None
+  if path not in _locks:
     lock(directory, 'base_dir')
-  held = _locks.get(path) if is_new else None
+    held = _locks.get(path)  # None of a remote directory
 
   def release() -> None:
     if held and _locks.get(path) is held:

@@ -161,7 +161,7 @@ class RecordedRunner(run_experiment.Runner):
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
     newest = self._checkpoints.newest()
-    self._found = checkpoints.find(self._base_dir)
+    self._found_checkpoints = checkpoints.find(self._base_dir)
     if newest is None:
       return
     checkpoint, state = newest
@@ -251,7 +251,7 @@ class RecordedRunner(run_experiment.Runner):
     """
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
-    if checkpoints.find(self._base_dir) != self._found:
+    if checkpoints.find(self._base_dir) != self._found_checkpoints:
       raise ValueError(
         f'The run in {self._base_dir} has continued since this runner was made: make a '
         'new one.'
