@@ -108,6 +108,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
 
   from batch_rl.fixed_replay import run_experiment, vector_evaluation
   from batch_rl.runs import environments as environments_lib
+  from batch_rl.runs import runner as runner_lib
 
   def create_checked_environment():
     return _check_environment(record, create_environment())
@@ -121,7 +122,8 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   if given.video:
     environment.reset()
     environments_lib.screen(environment)  # refuses one without images
-  agent = create_agent(None, environment)
+  with runner_lib.session_threads(bound.get('intra_op_threads')):
+    agent = create_agent(None, environment)
   agent.eval_mode = True
   vector_evaluation.name_ignored_methods(type(agent))
   max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')

@@ -111,7 +111,7 @@ class RecordedRunner(run_experiment.Runner):
       self._interruption = interruption.Interruption()
 
       _wait_for_a_new_name(base_dir)
-      with _intra_op_threads(intra_op_threads):
+      with session_threads(intra_op_threads):
         super().__init__(
           base_dir,
           create_agent_fn,
@@ -394,10 +394,10 @@ class RecordedRunner(run_experiment.Runner):
 
 
 @contextlib.contextmanager
-def _intra_op_threads(number: int | None) -> Iterator[None]:
+def session_threads(number: int | None) -> Iterator[None]:
   """Sets the threads of an operation for a session that is made within.
 
-  Dopamine's runner makes the session's options, so they cannot have it. Programs that
+  Dopamine makes the session's options, so they cannot have it. Programs that
   the process starts later do not inherit it.
   """
   name = 'TF_NUM_INTRAOP_THREADS'

@@ -14,6 +14,7 @@ from batch_rl.minatar import games
 from batch_rl.report import run_results
 from batch_rl.runs import progress
 from batch_rl.tests import configs_test, programs
+from batch_rl.tests.fixed_replay import evaluate_test
 
 GAME = 'MinAtarEnvironment.game_name = "MinAtar/Freeway"'
 
@@ -69,6 +70,8 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
   record = json.loads((tmp_path / 'offline/run.json').read_text())
   assert record['environment']['game'] == 'MinAtar-Freeway'
   assert record['evaluation_environments'] == 10
+  evaluate_test.evaluate_here(base_dir=flags['base_dir'])
+  assert threads == {'1'}
   rates = progress.read(flags['base_dir'])['rates']
   assert rates.keys() == {'train', 'eval'}
   assert 'has no effect' not in caplog.text
