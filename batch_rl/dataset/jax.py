@@ -136,7 +136,7 @@ class DeviceBatches(batch_stream.BatchStream):
       action=batch.action.astype(np.int32), terminal=batch.terminal.view(bool)
     )
     values = {name: getattr(batch, name) for name in kind.__annotations__}
-    # `jax.enable_x64` as a context holds for its own thread only, not for this one.
+    # JAX's context with 64 bits holds for its own thread only, not for this one.
     _check_integers(
       values['windows' if 'windows' in values else 'frames'].dtype
     )

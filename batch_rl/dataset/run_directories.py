@@ -155,8 +155,7 @@ def find_data(directory: str) -> str:
     ValueError: If the directory is remote or not a run, or the run has no shard or an
       incomplete one.
   """
-  if files.is_remote(directory):
-    raise ValueError(f'{directory} is remote; fetch it first.')
+  files.check_local(directory, 'fetch it first')
   data_dir = only_run(directory).data_dir
   store_directory.list_shards(data_dir)
   return data_dir

@@ -18,10 +18,8 @@ TEMPORARY = '.tmp'
 
 
 @contextlib.contextmanager
-def remote_errors(
-  path: str, kind: type[Exception] = ValueError, verb: str = 'read'
-) -> Iterator[Any]:
-  """Yields TensorFlow, and raises its errors as another kind, with the path."""
+def remote_errors(path: str, writes: bool = False) -> Iterator[Any]:
+  """Yields TensorFlow; its errors become an OSError (writes) or a ValueError."""
   try:
     import tensorflow as tf
   except ModuleNotFoundError as error:
@@ -33,12 +31,8 @@ def remote_errors(
   try:
     yield tf
   except tf.errors.OpError as error:
+    kind, verb = (OSError, 'written') if writes else (ValueError, 'read')
     raise kind(f'{path} cannot be {verb}: {reason(error)}.') from error
-
-
-def remote_writes(path: str) -> contextlib.AbstractContextManager[Any]:
-  """Yields TensorFlow, and raises its errors as an OSError with the path."""
-  return remote_errors(path, OSError, 'written')
 
 
 def reason(error: Exception) -> str:
@@ -58,7 +52,7 @@ def is_remote(path: str) -> bool:
 
 
 def check_local(path: str, remedy: str = 'choose a local directory') -> None:
-  """Raises a ValueError if a path to write to is remote."""
+  """Raises a ValueError if a path is remote."""
   if is_remote(path):
     raise ValueError(f'{path} is remote; {remedy}.')
 
@@ -113,7 +107,7 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
   """
   text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
-    with remote_writes(path) as tf:
+    with remote_errors(path, writes=True) as tf:
       tf.io.gfile.makedirs(os.path.dirname(path))
       with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
         file.write(text)
@@ -306,7 +300,7 @@ def _open(path: str) -> Iterator[Any]:
 def rename(path: str, target: str) -> None:
   """Renames a local or remote file; replaces the target."""
   if is_remote(path):
-    with remote_writes(target) as tf:
+    with remote_errors(target, writes=True) as tf:
       tf.io.gfile.rename(path, target, overwrite=True)
   else:
     os.replace(path, target)

@@ -81,13 +81,27 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
     computed = run_statistics.RunStatistics(run)
   except ValueError as error:
     return report.with_findings([Finding('error', run.data_dir, str(error))])
-  keys = 'shard', 'rows', 'episodes'
-  return Report(
+  data, keys = computed.data, ('shard', 'rows', 'episodes')
+  report = Report(
     run.data_dir,
     [{key: entry[key] for key in keys} for entry in computed.shards()],
-    [Finding('note', run.data_dir, problem) for problem in computed.problems],
+    [],
     computed.totals()['bytes'],
   )
+  # Shards of whole episodes may be chosen freely.
+  level = 'note' if data.has_whole_episodes else 'error'
+  findings = [
+    Finding(
+      level if problem in data.problems else 'note', run.data_dir, problem
+    )
+    for problem in computed.problems
+  ]
+  columns = {'action': data.action, 'reward': data.reward}
+  expected = _expected([], computed.manifest)
+  for level, _, problem in shard_checks.find_wrong_values(columns, expected):
+    message = f'{run.data_dir} {problem}.'
+    findings.append(Finding(level, run.data_dir, message))
+  return report.with_findings(findings)
 
 
 def verify(data_dir: str, title: str = '') -> Report:
@@ -164,10 +178,7 @@ def _unusual_content(others: set[str], first: int) -> Iterator[str]:
   if unread := sorted(name for name in others if '_ckpt.' in name):
     yield f'has files that are never read: {files.format_names(unread)}'
   if shard_files.PARTIAL in others:
-    yield (
-      f'has a folder `{shard_files.PARTIAL}`: the run is under way or was stopped, '
-      'and its last rows are not in a shard yet'
-    )
+    yield shard_files.UNFINISHED
   if first:
     yield f'begins with shard {first}'
 

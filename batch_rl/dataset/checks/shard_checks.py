@@ -124,7 +124,8 @@ class ShardChecks:
           self._check_invalid_range(values)
         if self.placement and name in self.headers:
           rows[name] = stitching.in_time_order(values, self.placement)
-    self._check_values(rows, expected)
+    for wrong in find_wrong_values(rows, expected):
+      self._add(*wrong)
     if 'terminal' in rows:
       self.episodes = int(np.count_nonzero(rows['terminal']))
       self._check_lengths(rows['terminal'], expected.max_episode_steps)
@@ -193,32 +194,6 @@ class ShardChecks:
     if expected.is_atari and len(shape) > 2 and dtype != np.uint8:
       raise ValueError(f'{held}, but frames of Atari are uint8.')
 
-  def _check_values(
-    self, rows: Mapping[str, np.ndarray], expected: Expected
-  ) -> None:
-    limit = expected.num_actions
-    for name, find_wrong, rule in (
-      ('action', lambda a: (a < 0) | (a >= limit), f'are 0 to {limit - 1}'),
-      ('reward', lambda r: ~np.isfinite(r), 'are finite'),
-      ('terminal', lambda t: t > 1, 'are 0 or 1'),
-    ):
-      values = rows.get(name, np.array([]))
-      wrong = values[find_wrong(values)]
-      if len(wrong):
-        self._add(
-          'error',
-          name,
-          f'has {name} {wrong[0]}, but {name}s {rule} (wrong in {len(wrong):,} rows)',
-        )
-    reward = rows.get('reward', np.array([]))
-    if expected.is_atari and np.abs(reward).max(initial=0) > 1:
-      self._add(
-        'note',
-        'reward',
-        f'has rewards from {reward.min():g} to {reward.max():g}; those of the '
-        'DQN Replay Dataset are clipped to [-1, 1]',
-      )
-
   def _check_lengths(self, terminal: np.ndarray, max_steps: int | None) -> None:
     ends = np.flatnonzero(terminal)
     gaps = np.diff(np.concatenate([[-1], ends, [len(terminal)]])) - 1
@@ -260,6 +235,36 @@ class ShardChecks:
         f'has fewer than {padding} padding rows (all zero) at the start of '
         f'{int((~padded).sum()):,} of {len(starts):,} episodes',
       )
+
+
+def find_wrong_values(
+  rows: Mapping[str, np.ndarray], expected: Expected
+) -> Iterator[tuple[str, str, str]]:
+  """Yields the level, column and description of impossible or unusual values.
+
+  Args:
+    rows: Columns of a run by name, without those that could not be read.
+    expected: Properties of the run.
+  """
+  limit = expected.num_actions
+  for name, find_wrong, rule in (
+    ('action', lambda a: (a < 0) | (a >= limit), f'are 0 to {limit - 1}'),
+    ('reward', lambda r: ~np.isfinite(r), 'are finite'),
+    ('terminal', lambda t: t > 1, 'are 0 or 1'),
+  ):
+    values = rows.get(name, np.array([]))
+    wrong = values[find_wrong(values)]
+    if len(wrong):
+      problem = f'has {name} {wrong[0]}, but {name}s {rule} (wrong in {len(wrong):,} rows)'
+      yield 'error', name, problem
+  reward = rows.get('reward', np.array([]))
+  if expected.is_atari and np.abs(reward).max(initial=0) > 1:
+    yield (
+      'note',
+      'reward',
+      f'has rewards from {reward.min():g} to {reward.max():g}; those of the '
+      'DQN Replay Dataset are clipped to [-1, 1]',
+    )
 
 
 class _Meter:

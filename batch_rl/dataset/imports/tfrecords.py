@@ -44,62 +44,55 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   with file:
-    yield from _read_open(path, file, digest)
-
-
-def _read_open(
-  path: str, file: Any, digest: Any
-) -> Iterator[tuple[bytes, int]]:
-  """Yields the records of an open file; see `read`."""
-  head = file.read(_HEAD_BYTES)
-  file.seek(0)
-  stream: Any = files.HashedFile(file, digest)
-  # The length of a record may look like the beginning of a gzip file.
-  if not _is_intact(head[:8], head[8:]):
-    if head[:2] != _GZIP:
-      raise ValueError(
-        f'{path} is not a TFRecord file, or damaged from the start'
-        f'{": it is empty" * (not head)}; fetch it again.'
-      )
-    stream = igzip.GzipFile(fileobj=stream, mode='rb')
-  offset = 0
-
-  def take(size: int) -> bytes:
-    """Reads `size` bytes, or fewer at the end of the file."""
-    try:
-      return stream.read(size)
-    except Exception as error:  # those of gzip and isal have no base in common
-      total = os.fstat(file.fileno()).st_size
-      reason = ' '.join(str(error).split()) or type(error).__name__
-      raise ValueError(
-        f'{path} is damaged: {file.tell():,} of its {total:,} B were read, up to the '
-        f'record at offset {offset:,}: {reason}; fetch it again.'
-      ) from error
-
-  def damaged(problem: str) -> ValueError:
-    return ValueError(
-      f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it again.'
-    )
-
-  while head := take(_HEAD_BYTES):
-    if len(head) < _HEAD_BYTES:
-      raise damaged('ends within the length of')
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    stream: Any = files.HashedFile(file, digest)
+    # The length of a record may look like the beginning of a gzip file.
     if not _is_intact(head[:8], head[8:]):
-      raise damaged('has a wrong checksum of the length of')
-    length = int.from_bytes(head[:8], 'little')
-    if length > MAX_RECORD_BYTES:
-      limit = f'more than the limit of {MAX_RECORD_BYTES:,} B'
-      raise damaged(f'claims {length:,} B, {limit}, for')
-    # Memory that is never written to is not taken.
-    data, checksum = take(length), take(_CHECKSUM_BYTES)
-    if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
-      raise damaged('ends within')
-    if not _is_intact(data, checksum):
-      raise damaged('has a wrong checksum of')
-    offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
-    yield data, file.tell()
-  if not offset:
-    raise ValueError(f'{path} has no records; fetch it again.')
+      if head[:2] != _GZIP:
+        raise ValueError(
+          f'{path} is not a TFRecord file, or damaged from the start'
+          f'{": it is empty" * (not head)}; fetch it again.'
+        )
+      stream = igzip.GzipFile(fileobj=stream, mode='rb')
+    offset = 0
+
+    def take(size: int) -> bytes:
+      """Reads `size` bytes, or fewer at the end of the file."""
+      try:
+        return stream.read(size)
+      except Exception as error:  # gzip's and isal's have no common base
+        total = os.fstat(file.fileno()).st_size
+        reason = ' '.join(str(error).split()) or type(error).__name__
+        raise ValueError(
+          f'{path} is damaged: {file.tell():,} of its {total:,} B were read, up to the '
+          f'record at offset {offset:,}: {reason}; fetch it again.'
+        ) from error
+
+    def damaged(problem: str) -> ValueError:
+      return ValueError(
+        f'{path} is damaged: it {problem} the record at offset {offset:,}; fetch it again.'
+      )
+
+    while head := take(_HEAD_BYTES):
+      if len(head) < _HEAD_BYTES:
+        raise damaged('ends within the length of')
+      if not _is_intact(head[:8], head[8:]):
+        raise damaged('has a wrong checksum of the length of')
+      length = int.from_bytes(head[:8], 'little')
+      if length > MAX_RECORD_BYTES:
+        limit = f'more than the limit of {MAX_RECORD_BYTES:,} B'
+        raise damaged(f'claims {length:,} B, {limit}, for')
+      # Memory that is never written to is not taken.
+      data, checksum = take(length), take(_CHECKSUM_BYTES)
+      if len(data) < length or len(checksum) < _CHECKSUM_BYTES:
+        raise damaged('ends within')
+      if not _is_intact(data, checksum):
+        raise damaged('has a wrong checksum of')
+      offset += _HEAD_BYTES + length + _CHECKSUM_BYTES
+      yield data, file.tell()
+    if not offset:
+      raise ValueError(f'{path} has no records; fetch it again.')
 
 
 def _is_intact(data: bytes, checksum: bytes) -> bool:

@@ -19,7 +19,7 @@ def import_store(
     directory: Directory of the store.
 
   Returns:
-    Gaps and repetitions between the shards, one line each.
+    Missing and repeated rows, one line each.
 
   Raises:
     ValueError: If a file is damaged or differs from the manifest of the input, or the
@@ -79,4 +79,5 @@ def import_store(
         message = message.replace(link, path)
       raise ValueError(message) from None
     work.remove()
-  return [p.replace(logs, shards.input_dir) for p in made.problems]
+  problems = [p.replace(logs, shards.input_dir) for p in made.problems]
+  return shards.unfinished + problems

@@ -62,7 +62,7 @@ def _open_writer(
   writer = tfds.core.SequentialWriter(info, _EPISODES_PER_FILE)
   writer.initialize_splits(['train'])
   with (
-    files.remote_writes(directory),
+    files.remote_errors(directory, writes=True),
     concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool,
   ):
 

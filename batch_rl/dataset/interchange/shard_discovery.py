@@ -32,6 +32,7 @@ class DiscoveredShards:
       `shard_files.FILES`.
     ignored: Files with similar names, which are not read.
     left_out: Incomplete shards and their missing files, one line each.
+    unfinished: Logs whose last rows are not in a shard, one line each.
     manifest: Contents of the manifest beside or above the shards, or empty.
 
   Raises:
@@ -39,16 +40,16 @@ class DiscoveredShards:
   """
 
   def __init__(self, input_dir: str):
-    if files.is_remote(input_dir):
-      raise ValueError(
-        f'{input_dir} is remote: `fetch` it first, or copy it to a local directory.'
-      )
+    files.check_local(
+      input_dir, '`fetch` it first, or copy it to a local directory'
+    )
     if not os.path.isdir(input_dir):
       raise ValueError(f'{input_dir} is not a directory.')
     self.input_dir, self._given_dir = os.path.abspath(input_dir), input_dir
     self.contents: dict[int, dict[str, str]] = {}
     self.ignored: list[str] = []
     self.left_out: list[str] = []
+    self.unfinished: list[str] = []
     # Folders with a manifest, below `input_dir`.
     self._described: set[str] = set()
     for number, group in sorted(self._find().items()):
@@ -59,7 +60,7 @@ class DiscoveredShards:
       else:
         self.contents[number] = group
     if not self.contents:
-      reason = '; '.join(self.left_out) or (
+      reason = '; '.join(self.left_out + self.unfinished) or (
         f'found {files.format_names(os.listdir(input_dir))}, but no file such as '
         '$store$_observation_ckpt.0.gz'
       )
@@ -82,6 +83,8 @@ class DiscoveredShards:
       if visited.setdefault(os.path.realpath(folder), folder) != folder:
         folders.clear()
         continue
+      if shard_files.PARTIAL in folders:
+        self.unfinished.append(f'{folder} {shard_files.UNFINISHED}')
       folders[:] = sorted(set(folders) - {shard_files.PARTIAL})
       for name in sorted(names):
         path = os.path.relpath(os.path.join(folder, name), self._given_dir)

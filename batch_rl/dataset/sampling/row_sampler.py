@@ -36,6 +36,22 @@ def check_gamma(gamma: float) -> None:
     raise ValueError(f'gamma={gamma} is not in [0, 1].')
 
 
+def as_rows(rows: Any) -> np.ndarray:
+  """Returns rows as int64 (n,).
+
+  Raises:
+    ValueError: If they have another shape, or are not integers.
+  """
+  wanted = np.asarray(rows)
+  if wanted.ndim != 1:
+    raise ValueError(f'rows have the shape {wanted.shape}, not (n,).')
+  rows = np.array(wanted, np.int64)
+  # A mask is not taken for rows 0 and 1.
+  if len(wrong := wanted[(wanted != rows) | (wanted.dtype == bool)]):
+    raise ValueError(f'Row {wrong[0]} is not an integer.')
+  return rows
+
+
 class RowSampler:
   """Draws rows of a store, and numbers the batches.
 

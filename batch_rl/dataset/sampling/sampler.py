@@ -138,9 +138,11 @@ class Sampler(row_sampler.RowSampler):
         for no frames.
 
     Raises:
-      ValueError: As `draw`, or if `batches` is below 1 or `frames` is unknown.
+      ValueError: As `draw`, or if `batches` is not an integer of at least 1, or `frames`
+        is unknown.
     """
     row_sampler.check_counts(0, number=number, count=count)
+    row_sampler.check_counts(batches=batches)
     ranges = self._current_ranges()
     if ranges.weights is None:  # Compiled code draws uniformly.
       draw = self._key, np.uint64(number), ranges.first, ranges.cumulative
@@ -162,9 +164,8 @@ class Sampler(row_sampler.RowSampler):
     Raises:
       ValueError: If a row cannot be drawn; see `valid_rows`.
     """
-    wanted, rows = np.asarray(rows), np.array(rows, np.int64)
-    outside = wanted[(wanted != rows) | ~self.is_valid(rows)]
-    if len(outside):
+    rows = row_sampler.as_rows(rows)
+    if len(outside := rows[~self.is_valid(rows)]):
       raise ValueError(
         f'Row {outside[0]} has no valid transition; see valid_rows().'
       )
@@ -185,6 +186,7 @@ class Sampler(row_sampler.RowSampler):
       ValueError: If the run has no such row, the rows do not divide into the batches,
         or `frames` is unknown.
     """
+    rows = row_sampler.as_rows(rows)
     made = self._compiled.make(rows, batches, frames)
     return self.reference(rows, batches, frames) if made is None else made
 
@@ -192,12 +194,6 @@ class Sampler(row_sampler.RowSampler):
     self, rows: np.ndarray, batches: int = 1, frames: str | None = 'windows'
   ) -> list[Batch]:
     """Returns what `read` does, without compiled code; tests compare both."""
-    # Compiled code leaves rows outside the run to this.
-    outside = rows[(rows < 0) | (rows >= self.store.rows)]
-    if len(outside):
-      raise ValueError(
-        f'There is no row {outside[0]}: the run has {self.store.rows:,} rows.'
-      )
     columns = self.named_columns(rows, compiled_batches.COLUMNS)
     # Actions have the dtype in which they are stored.
     columns['action'] = self.store.action[rows]
@@ -222,8 +218,14 @@ class Sampler(row_sampler.RowSampler):
       names: Names of the columns; a string is one name.
 
     Raises:
-      ValueError: If a column is unknown.
+      ValueError: If a column is unknown, or the run has no such row.
     """
     names = [names] if isinstance(names, str) else names
+    rows = row_sampler.as_rows(rows)
+    outside = rows[(rows < 0) | (rows >= self.store.rows)]
+    if len(outside):
+      raise ValueError(
+        f'There is no row {outside[0]}: the run has {self.store.rows:,} rows.'
+      )
     at = columns_lib.Rows(self, rows, self.discounts)
     return {name: columns_lib.find(name)(at) for name in names}

@@ -144,10 +144,8 @@ class SequenceSampler(row_sampler.RowSampler):
     Raises:
       ValueError: If a row is not in `steps()`.
     """
-    wanted, rows = np.asarray(rows), np.array(rows, np.int64)
-    ranges = self._current_ranges()
-    outside = wanted[(wanted != rows) | ~ranges.contain(rows)]
-    if len(outside):
+    rows, ranges = row_sampler.as_rows(rows), self._current_ranges()
+    if len(outside := rows[~ranges.contain(rows)]):
       raise ValueError(f'No sequence ends at row {outside[0]}; see steps().')
     return self._gather(ranges, rows)
 

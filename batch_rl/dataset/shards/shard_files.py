@@ -19,6 +19,11 @@ REPLAY_LOGS = 'replay_logs'
 OPTIONAL = 'episode_end_indices'
 # Folder of the files of an unfinished shard.
 PARTIAL = 'partial'
+# Remark about a directory with that folder.
+UNFINISHED = (
+  f'has a folder `{PARTIAL}`: the run is under way or was stopped, and its last rows '
+  'are not in a shard yet'
+)
 COLUMNS = ('observation', 'action', 'reward', 'terminal')
 # `add_count` is written last: a shard with it is complete (see `ShardWriter`).
 FILES = (*COLUMNS, 'invalid_range', 'add_count')
@@ -65,8 +70,7 @@ def missing_files(data_dir: str) -> dict[int, list[str]]:
   Raises:
     ValueError: If the directory cannot be listed.
   """
-  if files.is_remote(data_dir):
-    raise ValueError(f'{data_dir} is remote; fetch it first.')
+  files.check_local(data_dir, 'fetch it first')
   present = collections.defaultdict(set)
   for name in files.list_directory(data_dir):
     if (suffix := suffix_of(name)) is not None:

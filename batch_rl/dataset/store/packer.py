@@ -350,8 +350,8 @@ class PackedRun(frame_blocks.RunFrames):
       where, remedy = f'in {self._directory.path}', 'make room'
     if needed > available:
       raise ValueError(
-        f'The rest of {self.data_dir} needs {needed / 1e9:.1f} GB {where}, but '
-        f'only {available / 1e9:.1f} GB are free: {remedy}, or use fewer shards.'
+        f'The rest of {self.data_dir} needs {needed / 1e9:.3g} GB {where}, but '
+        f'only {available / 1e9:.3g} GB are free: {remedy}, or use fewer shards.'
       )
 
   def _train_dictionary(self) -> bytes:

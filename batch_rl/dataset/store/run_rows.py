@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
-from batch_rl.dataset.shards import manifests, stitching
+from batch_rl.dataset.shards import manifests, shard_files, stitching
 from batch_rl.dataset.store import packed_columns
 
 
@@ -29,7 +30,7 @@ class RunRows:
       shard's.
     suffixes: Numbers of the shards in use, ascending.
     placements: Rows that each shard adds to the run (`stitching.Placement`).
-    problems: Gaps and repetitions, one line each.
+    problems: Missing and repeated rows, one line each.
     starts: First row of each shard, then the number of rows: int64 (shards + 1,).
     rows: Number of rows in the run, padding included.
     shard_rows: `(first, stop)` rows of each shard, by shard number.
@@ -144,6 +145,8 @@ class RunRows:
       raise ValueError(f'{self.data_dir}: {error}') from None
     problems = stitching.find_missing(listed) + problems
     self.problems = [f'{self.data_dir}: {problem}.' for problem in problems]
+    if os.path.isdir(os.path.join(self.data_dir, shard_files.PARTIAL)):
+      self.problems.append(f'{self.data_dir} {shard_files.UNFINISHED}.')
     for problem in self.problems:
       logging.warning('%s', problem)
     self.placements = [self._limit(p) for p in placements]

@@ -16,7 +16,7 @@ import lz4.block
 import numpy as np
 from isal import isal_zlib
 
-from batch_rl.dataset.shards import shard_files, shard_reader
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import packed_columns, packed_shard
 from batch_rl.utils import files, machine
 
@@ -45,7 +45,7 @@ def pack(
     directory: Directory of the store; None to pack into memory.
 
   Raises:
-    ValueError: If the shard is damaged, or changes.
+    ValueError: If the shard is damaged, changes, or is not what the manifest describes.
     OSError: If the disk is full or the directory cannot be written; no partial
       file is left.
   """
@@ -83,6 +83,15 @@ def pack(
       int(np.cumprod(is_padding).sum()),
       frozenset(columns.ring_positions(first_zero).tolist()),
     )
+    recorded = manifests.file_records(manifests.read(data_dir))
+    for name, source in packed.columns.sources.items():
+      expected = manifests.look_up(recorded, name, 'sha256', kind=str)
+      if expected not in (None, source['sha256']):
+        raise ValueError(
+          f'{os.path.join(data_dir, name)} is not the file that manifest.json describes: '
+          f'its sha256 is {source["sha256"][:12]}..., not {expected[:12]}.... Restore '
+          'it, or delete manifest.json if you have changed it on purpose.'
+        )
     if not packed_shard.is_fresh(packed, data_dir):
       raise ValueError(f'{path} or its columns changed while it was packed.')
     return packed

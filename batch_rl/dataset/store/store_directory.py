@@ -112,8 +112,7 @@ class StoreDirectory:
   """
 
   def __init__(self, path: str, preload: bool = False):
-    if files.is_remote(path):
-      raise ValueError(f'{path} is remote; a store is a local directory.')
+    files.check_local(path, 'a store is a local directory')
     self.path = path
     self.preload = preload
     self.lock_path = os.path.join(path, _LOCK)

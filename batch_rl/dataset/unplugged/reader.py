@@ -135,8 +135,7 @@ def _find_files(
   Raises:
     ValueError: If there is no such file, or that of a chosen checkpoint is missing.
   """
-  if files.is_remote(path):
-    raise ValueError(f'{path} is remote; fetch it first.')
+  files.check_local(path, 'fetch it first')
   if os.path.isdir(path):
     folder, names = path, files.list_directory(path)
   else:

@@ -9,7 +9,7 @@ import gin
 import pytest
 import tensorflow as tf
 
-from batch_rl.dataset.shards import shard_files
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
@@ -30,7 +30,8 @@ OBSERVATIONS = [shard_files.file_name('observation', s) for s in range(2)]
 
 
 def change_a_byte(log):
-  """Changes one byte of a frame in the second shard."""
+  """Changes one byte of a frame in the second shard, without a trace."""
+  (log / manifests.FILE_NAME).unlink()
   path = log / OBSERVATIONS[1]
   content = bytearray(gzip.decompress(path.read_bytes()))
   content[-50 * 4 * 8 + 9] ^= 1  # of 50 rows of 4 float64

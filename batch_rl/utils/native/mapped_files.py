@@ -3,8 +3,8 @@
 The signal SIGBUS ends a process that reads a page of a mapped file which the file
 no longer has, or which its disk cannot deliver. A system call that reads the page
 fails with an error instead. Compiled code therefore lets the system copy, by
-`pwritev`, into a file in memory that only this thread uses. Only Linux has such
-files. On other systems a truncated file ends the process.
+`pwritev`, into a file in memory that only this thread uses. Some builds of Python
+have no such files; there, a truncated file ends the process.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 
-# 0 if this system cannot copy from mapped files.
+# 0 if this Python has no files in memory.
 PWRITEV_ADDRESS = 0
 if hasattr(os, 'memfd_create'):
   _pwritev = ctypes.CDLL(None).pwritev

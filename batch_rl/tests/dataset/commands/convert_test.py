@@ -3,6 +3,8 @@
 from batch_rl.dataset.sampling import sampler, subsets
 from batch_rl.dataset.store import store
 from batch_rl.tests import ring_logs
+from batch_rl.tests.dataset.checks import run_files
+from batch_rl.tests.dataset.store import stores
 
 
 def test_a_store_takes_the_place_of_its_run(root, run):
@@ -34,6 +36,19 @@ def test_a_store_takes_the_place_of_its_run(root, run):
   assert 'is already a store' in run.error('convert', path, root / 'again')
   ring_logs.write_shard(root / 'empty', 0, 0, *[[0] * 40] * 4)
   assert run('subset', root / 'empty')[2].endswith('has no agent step.\n')
+
+
+def test_a_store_is_no_sounder_than_its_run(root, run, caplog):
+  logs = root / 'Pong/1/replay_logs'
+  (logs / 'partial').mkdir()
+  stores.copy_shard(logs, 0, 1)
+  error = run.error('convert', logs, root / 'store')
+  assert 'ckpt.1.gz is not the file that manifest.json describes' in error
+  assert 'its last rows are not in a shard yet' in caplog.text
+  run_files.change(logs, 'action', 0, lambda action: action + 77)
+  run.output('convert', logs, root / 'other')
+  out = run.output('verify', root / 'other', code=1)
+  assert 'repeats' in out and ', but actions are 0 to 17 (wrong in' in out
 
 
 def test_help_names_the_commands_and_all_subsets(run):

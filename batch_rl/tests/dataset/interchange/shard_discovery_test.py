@@ -111,6 +111,7 @@ def test_other_files_are_not_taken(original, tmp_path, run):
   (tmp_path / 'links/run').symlink_to(source)
   document = run.document('import', tmp_path / 'links', tmp_path / 'store')
   assert sorted(document['ignored']) == sorted(f'run/{n}' for n in others)
+  assert 'run has a folder `partial`' in document['notes'][0]
   assert run('compare', original, tmp_path / 'store')[0] == 0
 
 

@@ -86,6 +86,10 @@ def test_padding_after_a_gap_is_no_step(tmp_path):
   sampler = make_sampler(known_runs.open_store(tmp_path), stack_size=3)
   columns = sampler.named_columns(sampler.valid_rows(), 'timestep')
   assert columns['timestep'].tolist() == [*range(15), *range(30)]
+  with pytest.raises(ValueError, match='no row -1: the run has'):
+    sampler.named_columns([3, -1], ['return_to_go'])
+  with pytest.raises(ValueError, match='batches=-1 is not an integer >= 1'):
+    sampler.batches(0, 4, -1)
 
 
 def reveals_its_padding(run, suffix, logged_with):

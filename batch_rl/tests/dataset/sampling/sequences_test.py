@@ -249,6 +249,7 @@ def test_wrong_arguments(opened, name, value):
 
 
 def test_padding_is_not_the_end_of_a_sequence(opened):
-  for row in 0, 4.5:
-    with pytest.raises(ValueError, match=f'row {row}'):
-      make(opened).gather(np.array([3, row]))
+  wrong = ([3, 0], 'row 0'), ([3, 4.5], 'Row 4.5'), ([[3]], r'\(1, 1\)')
+  for rows, message in wrong:
+    with pytest.raises(ValueError, match=message):
+      make(opened).gather(np.array(rows))
