@@ -93,8 +93,7 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   Raises:
     ValueError: If there is no such run or checkpoint, or a value is wrong.
   """
-  if not given.base_dir:
-    raise ValueError('missing --base_dir')
+  command_line.require(['base_dir'], given)
   record = recorded_run.read_record(given.base_dir)
   gin_files.read([], given.gin_bindings)  # before anything slow
   chosen = recorded_run.intact_checkpoints(given.base_dir, given.checkpoints)

@@ -7,14 +7,22 @@ import contextlib
 import math
 import os
 import re
+import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
+from absl import logging
 
 from batch_rl.fixed_replay.agents import REGISTRY
-from batch_rl.runs import checkpoints, evaluations, gin_files, run_record
+from batch_rl.runs import (
+  checkpoints,
+  command_line,
+  evaluations,
+  gin_files,
+  run_record,
+)
 from batch_rl.runs.bindings import any_agent, gin_internals
 from batch_rl.utils import number_ranges
 from batch_rl.utils.user_code import function_records, user_modules
@@ -148,9 +156,10 @@ def load_functions(
     the function that creates the environment.
 
   Raises:
-    ValueError: If the agent or a function cannot be imported.
+    ValueError: If a folder is missing, or the agent or a function cannot be imported.
   """
-  for folder in (*module_dirs, *(record.get('modules') or ()), os.getcwd()):
+  command_line.add_module_dirs(module_dirs)
+  for folder in (*(record.get('modules') or ()), os.getcwd()):
     user_modules.add_folder(folder)
   # TensorFlow takes seconds to import.
   from batch_rl.fixed_replay import run_experiment
@@ -173,6 +182,7 @@ def load_functions(
   statements = gin_files.apply(recorded, lock=False, check=False)
   given = gin_files.read([], gin_bindings)
   statements += gin_files.apply(given, lock=False)
+  _warn_of_other_code(record.get('code') or {})
   if by_name:
     any_agent.bind(statements, REGISTRY, REGISTRY.find(record['agent']))
     gin.bind_parameter('create_offline_agent.agent_name', record['agent'])
@@ -183,6 +193,20 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
+
+
+def _warn_of_other_code(recorded: Mapping[str, str]) -> None:
+  """Warns of modules that are not those with which a run was trained."""
+  now = user_modules.loaded_code()
+  for name, before in recorded.items():
+    if name != '__main__' and now.get(name, before) != before:
+      logging.warning(
+        '%s is not the code of %s that the run was trained with (hash %s, now %s).',
+        sys.modules[name].__file__,
+        name,
+        before,
+        now[name],
+      )
 
 
 def restore(agent: Any, checkpoint: checkpoints.Checkpoint) -> None:

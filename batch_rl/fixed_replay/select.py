@@ -30,7 +30,6 @@ from batch_rl.runs import (
   run_record,
 )
 from batch_rl.utils import choices, files
-from batch_rl.utils.user_code import user_modules
 
 METHODS = ('fqe', 'td_error', 'q_value')
 _TABLE = 'scores.csv'
@@ -294,16 +293,14 @@ def main(runs: Sequence[str], given: Any = None) -> None:
   interruption.exit_on_sigterm()
   given = given or command_line.take_flags()
   with command_line.user_errors():
-    if not given.out:
-      raise ValueError('missing --out')
+    command_line.require(['out'], given)
     files.check_local(given.out)
     if not runs:
       raise ValueError('no run: give the base_dirs of finished runs.')
     methods = list(dict.fromkeys(given.method))
     for method in methods or ['']:
       choices.choose('method', method, METHODS)
-    for folder in given.module_dirs:
-      user_modules.add_folder(folder)
+    command_line.add_module_dirs(given.module_dirs)
     sources = gin_files.read(given.gin_files, given.gin_bindings)
     candidates = find_candidates(runs, given.checkpoints)
     if given.replay_dir:

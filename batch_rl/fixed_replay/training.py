@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from batch_rl.agents import registry
 from batch_rl.dataset import run_directories
+from batch_rl.dataset.sampling import row_sampler
 from batch_rl.dataset.shards import shard_files, shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay import evaluate, recorded_run
@@ -49,7 +50,6 @@ def make_runner(
   agent = command_line.configure(
     sources, 'create_offline_agent', REGISTRY, given
   )
-  _check_count('updates', updates)
   if updates is not None:
     agent_class = REGISTRY.find(agent)
     period = gin_signatures.configured_value(agent_class, 'update_period')
@@ -119,6 +119,8 @@ def train(
     KeyboardInterrupt: After Ctrl-C or SIGTERM. The run has saved if it was training,
       unless Ctrl-C was pressed twice.
   """
+  if updates is not None:
+    row_sampler.check_counts(updates=updates)
   if seed is not None and not settings.is_integer(seed):
     raise ValueError(f'seed={seed!r} is not an integer.')
   given = types.SimpleNamespace(
@@ -146,12 +148,6 @@ def train(
         call.mistakes = command_line.FAILURES
         runner.run_experiment()
   return TrainedRun(given.base_dir)
-
-
-def _check_count(name: str, value: Any) -> None:
-  """Raises a ValueError unless a value is None or an integer of at least 1."""
-  if value is not None and (not settings.is_integer(value) or value < 1):
-    raise ValueError(f'{name}={value!r} is not an integer of at least 1.')
 
 
 def _as_list(given: Any) -> list[Any]:
@@ -263,7 +259,8 @@ class TrainedRun(NamedTuple):
       module_dirs=[],
       gin_bindings=[],
     )
-    _check_count('steps', steps)
+    if steps is not None:
+      row_sampler.check_counts(steps=steps)
     import tensorflow as tf
 
     with _call(), tf.Graph().as_default():

@@ -152,13 +152,13 @@ def _repetition(argv: list[str], rest: list[str]) -> str:
   return ''
 
 
-def require(names: Iterable[str]) -> None:
+def require(names: Iterable[str], given: Any = flags.FLAGS) -> None:
   """Checks that flags are given.
 
   Raises:
     ValueError: If one is missing.
   """
-  missing = [f'--{name}' for name in names if not flags.FLAGS[name].value]
+  missing = [f'--{name}' for name in names if not getattr(given, name)]
   if missing:
     raise ValueError(f'missing {", ".join(missing)}')
 
@@ -266,14 +266,23 @@ def read_gin(
     ValueError: If there is no agent `--agent_name`, a file is missing, or gin cannot
       read a line.
   """
-  for folder in given.module_dirs:
-    if not os.path.isdir(folder):
-      raise ValueError(f'--module_dirs={folder} is not a directory.')
-    user_modules.add_folder(folder)
+  add_module_dirs(given.module_dirs)
   sources = gin_files_lib.read(_gin_files(agents, given), given.gin_bindings)
   if given.agent_name:
     agents.check(given.agent_name)
   return sources
+
+
+def add_module_dirs(folders: Iterable[str]) -> None:
+  """Finds modules of the user in the folders of `--module_dirs` from now on.
+
+  Raises:
+    ValueError: If one is not a directory.
+  """
+  for folder in folders:
+    if not os.path.isdir(folder):
+      raise ValueError(f'--module_dirs={folder} is not a directory.')
+    user_modules.add_folder(folder)
 
 
 def _gin_files(agents: registry.Registry, given: Any) -> list[str]:

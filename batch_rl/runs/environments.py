@@ -1,8 +1,8 @@
 """Environments that agents play in.
 
 Runs accept every environment with the attributes and methods of `Environment`, and
-Dopamine's own. Those reset without a seed, and seed the Gymnasium environment that
-they hold as `environment`.
+Dopamine's own. Dopamine's reset without a seed: `seed` and `reset` here seed the
+Gymnasium environment that they hold as `environment`.
 """
 
 import inspect
@@ -150,7 +150,8 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   Raises:
     ValueError: If the shapes differ, or the agent would round the observation.
   """
-  if isinstance(observation, tuple) and isinstance(observation[-1], dict):
+  is_tuple = isinstance(observation, tuple)
+  if is_tuple and any(isinstance(part, dict) for part in observation):
     raise ValueError(
       f'{name(environment)}.reset() returns a tuple: return the observation alone.'
     )

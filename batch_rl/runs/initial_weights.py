@@ -35,8 +35,8 @@ def needed(
     agents: Agents by name.
 
   Raises:
-    ValueError: If there is no checkpoint in the directory, its name is empty, or the
-      weights mean something else in this run.
+    ValueError: If `--init_checkpoint_dir` is empty or has no checkpoint, or its weights
+      mean something else in this run.
   """
   directory = given.init_checkpoint_dir
   if directory == '':

@@ -114,7 +114,7 @@ class RecordedRunner(run_experiment.Runner):
       with session_threads(intra_op_threads):
         super().__init__(
           base_dir,
-          create_agent_fn,
+          lambda *a, **k: _check_constructed(create_agent_fn(*a, **k)),
           lambda: environments.check(create_environment_fn()),
           **kwargs,
         )
@@ -274,7 +274,13 @@ class RecordedRunner(run_experiment.Runner):
       stack.enter_context(feed.running(names, self._summary_writer, run))
       self._interruption = stack.enter_context(interruption.listen())
       evaluations.put_aside(self._base_dir, self._start_iteration)
-      # Otherwise nothing was trained with the changes.
+      if is_done:  # Nothing was trained with the code and the versions of now.
+        before = run_record.read(self._base_dir) or {}
+        for entry in ('code', 'versions', 'changes'):
+          if entry in before:
+            self.record[entry] = before[entry]
+          else:
+            self.record.pop(entry, None)
       if not (is_done and self._accept_changes):
         run_record.write(self._base_dir, self.record)
       for iteration in range(self._start_iteration, self._num_iterations):
@@ -391,6 +397,16 @@ class RecordedRunner(run_experiment.Runner):
         f"TensorBoard's file in {self._base_dir} cannot be written: "
         f'{files.reason(error)}'
       ) from error
+
+
+def _check_constructed(agent: Any) -> Any:
+  """Returns an agent, if Dopamine's constructor was called."""
+  if not hasattr(agent, 'summary_writer'):
+    raise ValueError(
+      f'{type(agent).__name__} has no summary_writer: let its __init__ call '
+      'super().__init__(*args, **kwargs).'
+    )
+  return agent
 
 
 @contextlib.contextmanager

@@ -180,7 +180,7 @@ def _jobs_in_queue(folder):
   required = json_schema.Required
   schema = [{'job': required(str), 'cells': required({str: [str]})}]
   submitted = files.read_json(os.path.join(folder, _SUBMITTED), schema) or []
-  queue: list[tuple[Any, list[str]]] = [
+  queue: list[tuple[Any, dict[str, list[str]]]] = [
     (submitit.SlurmJob(folder, entry['job']), entry['cells'])
     for entry in submitted
   ]

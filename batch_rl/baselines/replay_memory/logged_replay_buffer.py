@@ -363,16 +363,10 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       stack_size=stack_size,
       update_horizon=update_horizon,
     )
-    shared = {
-      'observation_shape': observation_shape,
-      'stack_size': stack_size,
-      'replay_capacity': replay_capacity,
-      'batch_size': batch_size,
-      'update_horizon': update_horizon,
-      'gamma': gamma,
-    }
+    frame = observation_shape, stack_size
+    sizes = replay_capacity, batch_size, update_horizon, gamma
     memory = LoggedReplayBuffer(
-      log, **shared, observation_dtype=observation_dtype, **kwargs
+      log, *frame, *sizes, observation_dtype=observation_dtype, **kwargs
     )
     if offline_fraction:
       memory.offline = offline_rows.OfflineRows(
@@ -387,4 +381,4 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       logging.warning(
         'offline_dir has no effect: offline_fraction is 0. Bind it to e.g. 0.5.'
       )
-    super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)
+    super().__init__(*frame, use_staging, *sizes, memory)

@@ -17,7 +17,10 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 from batch_rl.agents import graph_checks, loss_agent, session_calls
 from batch_rl.dataset.sampling import row_sampler
 from batch_rl.fixed_replay.agents import update_loop
-from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
+from batch_rl.fixed_replay.replay_memory import (
+  fixed_replay_buffer,
+  graph_replay,
+)
 from batch_rl.runs import games, initial_weights, progress
 from batch_rl.utils import files, programs, seeding
 from batch_rl.utils.user_code import gin_signatures
@@ -439,6 +442,23 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     self._replay.begin_iteration(iteration, updates)
     self._check_actions(self._replay.memory)
+
+  def unbundle(
+    self,
+    checkpoint_dir: str,
+    iteration_number: int,
+    bundle_dictionary: dict | None,
+  ) -> bool:
+    """Restores as Dopamine does; batches go on after those of the earlier updates.
+
+    A runner of this package then begins an iteration, which has batches of its own.
+    """
+    restored = super().unbundle(
+      checkpoint_dir, iteration_number, bundle_dictionary
+    )
+    if restored and isinstance(self._replay, graph_replay.GraphReplay):
+      self._replay.resume(-(-self.training_steps // self.update_period))
+    return restored
 
   def _build_replay_buffer(self, use_staging):
     arguments = {

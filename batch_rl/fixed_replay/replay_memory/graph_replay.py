@@ -194,24 +194,19 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       kwargs['check_raw_frames'] = self._frames.check
     if self._further:
       kwargs['columns'] = self._further
-    shared = {
-      'observation_shape': observation_shape,
-      'stack_size': stack_size,
-      'replay_capacity': replay_capacity,
-      'batch_size': batch_size,
-      'update_horizon': update_horizon,
-      'gamma': gamma,
-    }
+    frame = observation_shape, stack_size
+    sizes = replay_capacity, batch_size, update_horizon, gamma
     memory = self.memory_class(
       data_dir,
       replay_suffix,
-      **shared,
+      *frame,
+      *sizes,
       observation_dtype=observation_dtype,
       seed=seeding.derive(seed, 'replay'),
       **kwargs,
     )
     self._use_frames(memory)
-    super().__init__(use_staging=use_staging, wrapped_memory=memory, **shared)
+    super().__init__(*frame, use_staging, *sizes, memory)
     # Weak: threads that load batches hold the memory, and end with this object.
     restart = weakref.WeakMethod(self._restart)
 
@@ -349,6 +344,16 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self.memory.reseed(seed)
     if self.memory.redraw():
       self._use_frames(self.memory)
-    self.memory.skip(first_batch)
+    self._skip(first_batch)
+
+  def resume(self, batches: int) -> None:
+    """Continues after a number of batches of a seeded run without iterations."""
+    if self._seed is not None:
+      self._first_batch = batches
+      self.memory.reseed(seeding.derive(self._seed, 'replay'))
+      self._skip(batches)
+
+  def _skip(self, batches: int) -> None:
+    self.memory.skip(batches)
     if self._prefetcher is not None:
-      self._prefetcher.restart(first_batch)
+      self._prefetcher.restart(batches)

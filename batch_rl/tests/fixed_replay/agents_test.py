@@ -177,6 +177,15 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
     assert not (variable.endswith('/Adam') and array.any())
 
 
+def test_data_without_iterations_go_on_after_a_checkpoint(log_dir, tmp_path):
+  first, second = (cartpole.build_offline_agent('dqn', log_dir) for _ in '12')
+  list(first.train_steps(9))
+  bundle = first.bundle_and_checkpoint(str(tmp_path), 0)
+  losses = list(first.train_steps(12))
+  assert second.unbundle(str(tmp_path), 0, bundle)
+  assert list(second.train_steps(12)) == losses
+
+
 def test_refuses_data_with_more_actions_than_the_environment(log_dir):
   with pytest.raises(ValueError, match='action 1, but .* has 1 actions'):
     cartpole.build_offline_agent('dqn', log_dir, num_actions=1)

@@ -181,6 +181,7 @@ def test_what_does_not_fit_the_run_is_refused(copied, refused):
     (['FixedReplayRunner.evaluation_step=1'], 'evaluation_step'),
   ):
     assert re.search(message, refused(copied, gin_bindings=bindings))
+  assert 'is not a directory' in refused(copied, module_dirs=['nowhere'])
 
 
 def test_another_rom_is_refused(copied, refused):

@@ -153,10 +153,16 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
   given = dict(agent_name='elsewhere.MyAgent', module_dirs=['folder'])
   given |= dict(gin_files=[], gin_bindings=[scheme])
   assert 'replay_scheme' in refusal(start, data_dir, tmp_path / 'base', **given)
+  text = user_code.AGENT.replace('super().__init__', '"".format')
+  user_code.write(own_code / 'short.py', text.replace('MyAgent', 'Short'))
+  given |= dict(agent_name='short.Short', gin_bindings=[])
+  given |= dict(gin_files=['batch_rl/tests/sweep/configs/cartpole.gin'])
+  printed = refusal(start, data_dir, tmp_path / 'base', **given)
+  assert 'let its __init__ call super().__init__(*args, **kwargs)' in printed
 
 
 def test_a_run_keeps_its_networks_and_records_what_trains(
-  data_dir, own_code, tmp_path, refusal
+  data_dir, own_code, tmp_path, refusal, caplog
 ):
   base_dir = tmp_path / 'base'
   start(data_dir, base_dir, seed=1)
@@ -175,6 +181,11 @@ def test_a_run_keeps_its_networks_and_records_what_trains(
     assert ', the checkpoint has none;' in printed
   change('AnyAgent.gamma = 0.5', 1)  # trains nothing
   assert (base_dir / 'run.json').read_text() == before
+  user_code.write(own_code / 'mine.py', user_code.AGENT + '# changed')
+  start(data_dir, base_dir, seed=1)  # trains nothing, either
+  assert (base_dir / 'run.json').read_text() == before
+  assert evaluate(base_dir)
+  assert 'mine.py is not the code of mine that the run was' in caplog.text
   change('AnyAgent.gamma = 0.5', 2)
   assert 'gamma = 0.5' in run_record.read(base_dir)['gin_config']
 
