@@ -82,26 +82,25 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   except ValueError as error:
     return report.with_findings([Finding('error', run.data_dir, str(error))])
   data, keys = computed.data, ('shard', 'rows', 'episodes')
+  # Shards of whole episodes may be chosen freely.
+  errors = () if data.has_whole_episodes else data.problems
+  found = [
+    ('error' if problem in errors else 'note', problem)
+    for problem in computed.problems
+  ]
+  columns = {'action': data.action, 'reward': data.reward}
+  expected = _expected([], computed.manifest)
+  for level, _, problem in shard_checks.find_wrong_values(columns, expected):
+    found.append((level, f'{run.data_dir} {problem}.'))
   report = Report(
     run.data_dir,
     [{key: entry[key] for key in keys} for entry in computed.shards()],
     [],
     computed.totals()['bytes'],
   )
-  # Shards of whole episodes may be chosen freely.
-  level = 'note' if data.has_whole_episodes else 'error'
-  findings = [
-    Finding(
-      level if problem in data.problems else 'note', run.data_dir, problem
-    )
-    for problem in computed.problems
-  ]
-  columns = {'action': data.action, 'reward': data.reward}
-  expected = _expected([], computed.manifest)
-  for level, _, problem in shard_checks.find_wrong_values(columns, expected):
-    message = f'{run.data_dir} {problem}.'
-    findings.append(Finding(level, run.data_dir, message))
-  return report.with_findings(findings)
+  return report.with_findings(
+    Finding(level, run.data_dir, message) for level, message in found
+  )
 
 
 def verify(data_dir: str, title: str = '') -> Report:

@@ -56,6 +56,7 @@ def import_store(
     }
     for link, path in originals.items():
       os.symlink(os.path.realpath(path), link)
+    # Before anything is made; packing would find it, too.
     recorded = manifests.file_records(shards.manifest)
 
     def check_hash(link: str) -> None:
