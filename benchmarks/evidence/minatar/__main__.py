@@ -467,7 +467,10 @@ def main() -> None:
     options.out = options.work_dir / 'results'
   elif not options.dry_run:
     options.out = measuring.continue_record(options, KEPT)
-  benchmark = Benchmark(options, chosen_agents(options))
+  agents = chosen_agents(options)
+  for name in filter(user_modules.is_dotted, options.agents or ()):
+    user_modules.load(name)  # A misspelt class would be found after hours.
+  benchmark = Benchmark(options, agents)
   for stage in options.stages or STAGES:
     getattr(benchmark, stage)()
 
