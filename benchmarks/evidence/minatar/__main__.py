@@ -16,8 +16,9 @@ Stages:
   report  adds all runs so far to the record in `--out`, at first a copy of `results/`,
           and makes tables and figures of it
 
-Everything runs by the package's own commands, which are printed; each sweep shows its
-cost and ETA. Run a command again to continue it. `--dry_run` only prints the costs.
+The time that each stage takes is printed first; with `--dry_run`, nothing else. Everything
+runs by the package's own commands, which are printed; in a terminal, each sweep shows its
+ETA. Run a command again to continue it.
 `--agents`, `--games` and `--runs` choose a part, e.g. what the record lacks. Run 4 is for
 the search, which chooses settings by results of all of its games.
 README.md beside this file states the protocol.
@@ -29,14 +30,15 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
 
 from batch_rl.minatar import environment
 from batch_rl.sweep import cells as cell_lib
-from batch_rl.utils import choices, programs
+from batch_rl.sweep import monitor, plan
+from batch_rl.utils import choices, machine, programs
 from batch_rl.utils.user_code import user_modules
 from benchmarks import measuring
 from benchmarks.evidence import pong
@@ -50,6 +52,9 @@ from benchmarks.evidence.minatar import (
 
 KEPT = pathlib.Path(__file__).parent / 'results'
 STAGES = ('data', 'search', 'whole', 'parts', 'heads', 'select', 'report')
+START = 10.0  # Seconds that a run takes to start.
+FQE_RATE = 350.0  # Updates a second of fitted Q evaluation, on two cores.
+_STAGE_OF = {'online': 'data', 'networks': 'heads'}  # folders named otherwise
 # Of agents of the user; Dopamine's own optimiser is RMSProp.
 ADAM = 'AnyAgent.optimizer = @tf.train.AdamOptimizer()'
 Configurations = Mapping[protocol.Agent, Sequence[protocol.Configuration]]
@@ -118,6 +123,24 @@ QUICK = Scale(
 QUICK_AGENTS = ('dqn_adam', 'rem', 'bc')
 
 
+class Cost(NamedTuple):
+  """Cost of a sweep, or of a selection.
+
+  Attributes:
+    name: Its stage.
+    runs: Number of its runs.
+    left: Number of those that are not done.
+    seconds: Time that these take, one at a time.
+    at_once: Time that they take, one on each core.
+  """
+
+  name: str
+  runs: int
+  left: int
+  seconds: float
+  at_once: float
+
+
 class Benchmark:
   """The stages of the benchmark, in a work directory.
 
@@ -142,6 +165,7 @@ class Benchmark:
     self._all_runs = options.runs or [*self._scale.runs, protocol.SEARCH_RUN]
     self._runs = [r for r in self._all_runs if r != protocol.SEARCH_RUN]
     self._by_folder = {a.folder: a for a in (*protocol.AGENTS, *agents)}
+    self._costs: list[Cost] = []  # of a dry run
 
   def data(self) -> None:
     """Makes the data, those of the search first."""
@@ -164,12 +188,10 @@ class Benchmark:
       return
     first = {agent: agent.first_configurations() for agent in self._agents}
     self._try(first, 1)
-    if self._dry_run:
-      print('and half as many configurations, which depend on these')
-      return
+    results = self._results()
     further = {
-      agent: agent.further_configurations(self._best(agent, configurations))
-      for agent, configurations in first.items()
+      agent: agent.further_configurations(self._known(agent, results, among))
+      for agent, among in first.items()
     }
     self._try(further, 1 + protocol.FIRST_CONFIGURATIONS)
 
@@ -186,18 +208,25 @@ class Benchmark:
     self,
     agent: protocol.Agent,
     among: Sequence[protocol.Configuration] | None = None,
+    results: pd.DataFrame | None = None,
   ) -> protocol.Configuration:
     """Returns the configuration with the best score in the search.
+
+    Args:
+      agent: The agent.
+      among: Its configurations that are compared; None for all.
+      results: Runs to compare, or None for all so far.
 
     Raises:
       ValueError: If the search has not ended, or no loss was finite.
     """
+    results = self._results() if results is None else results
     if among is None:
       first = agent.first_configurations()
-      further = agent.further_configurations(self._best(agent, first))
-      among = [*first, *further]
+      best = self._best(agent, first, results)
+      among = [*first, *agent.further_configurations(best)]
     found = scores.of_configurations(
-      self._results(), agent.folder, self._scale.search_games
+      results, agent.folder, self._scale.search_games
     ).mean(axis=1)
     by_name = {configuration.name: configuration for configuration in among}
     diverged = record.diverged(self._work_dir / 'search', agent)
@@ -226,15 +255,17 @@ class Benchmark:
     self._sweep('whole', chosen, self._scale.games, self._runs)
 
   def _chosen(self, agents: Iterable[protocol.Agent]) -> dict[str, dict]:
-    chosen = {}
-    for agent in agents:
-      try:
-        chosen[agent] = self._best(agent)
-      except ValueError:
-        if not self._dry_run:  # Before the search.
-          raise
-        chosen[agent] = agent.first_configurations()[0]
-    return _as_settings(chosen)
+    results = self._results()
+    return _as_settings({a: self._known(a, results) for a in agents})
+
+  def _known(self, agent, results, among=None) -> protocol.Configuration:
+    """Returns the best configuration; before the search, a dry run has any."""
+    try:
+      return self._best(agent, among, results)
+    except ValueError:
+      if not self._dry_run:
+        raise
+      return agent.first_configurations()[0]
 
   def parts(self) -> None:
     """Trains agents on parts of the data; of the package's, `AGENTS_ON_PARTS`."""
@@ -265,10 +296,12 @@ class Benchmark:
     agents = [a for a in self._agents if a.name in protocol.AGENTS_TO_SELECT]
     if self._dry_run:
       configurations = protocol.FIRST_CONFIGURATIONS * 3 // 2
-      policies = configurations * len(agents) * len(self._searched)
-      print(
-        f'select: {policies} policies, {iterations * updates:,} updates each'
-      )
+      policies = configurations * len(agents)
+      for game in self._searched if policies else ():
+        is_done = (self._selection(game) / 'scores.csv').exists()
+        left = 0 if is_done else policies
+        seconds = left * iterations * updates / FQE_RATE
+        self._costs.append(Cost('select', policies, left, seconds, seconds))
       return
     for game in self._searched:
       begun = record.cells(self._work_dir / 'search')
@@ -285,11 +318,14 @@ class Benchmark:
         pong.run(
           'batch_rl.fixed_replay.select', *runs,
           f'--method={",".join(record.METHODS)}',
-          f'--out={self._work_dir / "selection" / game}',
+          f'--out={self._selection(game)}',
           f'--gin_bindings=FixedReplayRunner.num_iterations = {iterations}',
           f'--gin_bindings=FixedReplayRunner.training_steps = {updates}',
           '--gin_bindings=tf.train.AdamOptimizer.learning_rate = 0.001',
         )  # fmt: skip
+
+  def _selection(self, game: str) -> pathlib.Path:
+    return self._work_dir / 'selection' / game
 
   def report(self) -> None:
     """Adds the runs to the record; writes tables and figures.
@@ -309,7 +345,7 @@ class Benchmark:
     runs = scores.of_runs(evaluations)
     text = tables.write(runs, data, selection, self._out)
     figures.write(runs, evaluations, selection, self._out)
-    print(text)
+    print(tables.without_marks(text))
     print(self._out)
 
   def _sweep(
@@ -346,8 +382,13 @@ class Benchmark:
     path = work_dir / 'sweeps' / f'{name}.yaml'
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding='utf-8')
+    if self._dry_run:
+      name = folder.partition('/')[0]
+      sweep = plan.read(str(path), {})
+      self._costs.append(_cost(_STAGE_OF.get(name, name), sweep))
+      return
     try:
-      pong.run('batch_rl.sweep', path, *(['--dry_run'] * self._dry_run))
+      pong.run('batch_rl.sweep', path)
     except SystemExit:
       # A run whose loss is not finite fails: its configuration is not chosen, and an agent
       # with such a run has no score.
@@ -355,6 +396,30 @@ class Benchmark:
       failed = {cell_lib.FAILED}
       if not failed <= states <= failed | {cell_lib.DONE}:
         raise
+
+  def costs(self) -> str:
+    """Returns the costs that a dry run has found, a line for each stage."""
+    table = pd.DataFrame(self._costs, columns=Cost._fields)
+    table = table.groupby('name', sort=False).sum()
+    table.loc['in all'] = table.sum()
+    line = '{:10}{:>12}{:>20}{:>20}'.format
+    lines = [
+      line('', 'runs left', 'one at a time', f'{machine.num_cpus()} cores')
+    ]
+    for name, runs, left, *seconds in table.itertuples():
+      times = map(monitor.duration, seconds)
+      lines.append(line(name, f'{left:.0f} of {runs:.0f}', *times))
+    return '\n'.join(lines)
+
+
+def _cost(name: str, sweep: plan.Sweep) -> Cost:
+  """Returns the cost of a sweep."""
+  state = monitor.Monitor(sweep)
+  runs = len(sweep.cells)
+  left = runs - state.count(cell_lib.DONE)
+  seconds = state.seconds_left() + START * left
+  at_once = min(machine.num_cpus(), left) or 1
+  return Cost(name, runs, left, seconds, seconds / at_once)
 
 
 def _as_settings(
@@ -420,6 +485,23 @@ def _as_recorded(value: str) -> str:
     return value  # a reference
 
 
+def run_stages(
+  options: argparse.Namespace, agents: Sequence[protocol.Agent]
+) -> None:
+  """Prints the cost of the stages, then runs them unless this is a dry run."""
+  dry = Benchmark(
+    argparse.Namespace(**{**vars(options), 'dry_run': True}), agents
+  )
+  benchmark = Benchmark(options, agents)
+  stages = options.stages or STAGES
+  for stage in stages:
+    getattr(dry, stage)()
+  print(dry.costs())
+  if not options.dry_run:
+    for stage in stages:
+      getattr(benchmark, stage)()
+
+
 def main() -> None:
   """Runs the chosen stages."""
   parser = argparse.ArgumentParser(
@@ -470,9 +552,7 @@ def main() -> None:
   agents = chosen_agents(options)
   for name in filter(user_modules.is_dotted, options.agents or ()):
     user_modules.load(name)  # A misspelt class would be found after hours.
-  benchmark = Benchmark(options, agents)
-  for stage in options.stages or STAGES:
-    getattr(benchmark, stage)()
+  run_stages(options, agents)
 
 
 if __name__ == '__main__':

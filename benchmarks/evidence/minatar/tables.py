@@ -4,6 +4,7 @@ Pages of the docs include their sections, by the marks around them.
 """
 
 import pathlib
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
@@ -62,8 +63,9 @@ def of_whole(runs: pd.DataFrame) -> str:
     *('agent', 'runs', 'last', 'best', 'half', 'quarter'),
     *(_BETTER.format(other) for other in (ONLINE, DQN)),
   ]
+  games = by_label[ONLINE].game.nunique()
   extent = (
-    f'Scores are over {by_label[ONLINE].game.nunique()} games. Last, half and quarter '
+    f'Scores are over {games} {"game" if games == 1 else "games"}. Last, half and quarter '
     'are means of the last three evaluations (or as many as there are) up to all, half '
     "and a quarter of the agent's own updates. Best is the highest evaluation.\n"
   )
@@ -396,3 +398,8 @@ def _marked(name: str, body: str) -> str:
   """Returns a section that pages of the docs include by its name."""
   start, end = (f'<!-- --8<-- [{mark}:{name}] -->' for mark in ('start', 'end'))
   return f'{start}\n\n{body}\n{end}\n'
+
+
+def without_marks(text: str) -> str:
+  """Returns the tables without the marks of sections, for a terminal."""
+  return re.sub(r'<!-- .*? -->\n\n?', '', text).strip()
