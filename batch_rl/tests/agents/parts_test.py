@@ -510,8 +510,7 @@ def test_parts_that_an_agent_ignores_are_refused(make_agent):
 
 
 def test_outputs_have_a_gradient_by_the_features(make_agent):
-  agent = make_agent(class_=Repelled)
-  assert np.isfinite(list(agent.train_steps(1))).all()
+  assert np.isfinite(list(make_agent(class_=Repelled).train_steps(1))).all()
 
 
 def test_an_ensemble_takes_one_target_or_one_for_each_head():

@@ -250,6 +250,10 @@ def test_the_best_configuration_is_chosen(work_dir, capsys):
   program.Benchmark(options, [AGENTS['dqn_adam']]).search()
   found = (work_dir / 'sweeps/dry_run.yaml').read_text()
   assert "games:\n- MinAtar-Asterix\nruns: '4'" in found
+  agent = program.user_modules.dotted_name(program.REGISTRY.find('iql'))
+  mine = protocol.Agent(agent, 'FixedReplayIQLAgent.tau', ('1', '2', '3'))
+  with pytest.raises(ValueError, match='a parameter named .tau'):
+    program.Benchmark(options, [mine]).search()
 
 
 def test_the_record_suffices_and_is_kept(work_dir):
@@ -288,8 +292,7 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
   assert 'BC' not in {*record.read_evaluations(work_dir, AGENTS).label}
   assert 'name its agent in --agents' in capsys.readouterr().out
   options = argparse.Namespace(
-    agents=['mine.MyAgent'],
-    own='mine.MyAgent.weight = 1, 0.00001, @Own',
+    agents=['mine.MyAgent'], own='mine.MyAgent.weight = 1, 0.00001, @Own',
     gin_files=[], quick=False, without_target=False,
   )  # fmt: skip
   [agent] = program.chosen_agents(options)
@@ -298,6 +301,8 @@ def test_an_agent_of_the_user_is_marked(work_dir, capsys):
   text = '\n'.join(agent.bindings(first)).replace('AnyAgent', 'MyAgent')
   text += '\nFixedReplayDQNAgent.target_update_period = 8000'
   assert agent.configuration(run_record.bindings(text)) == first
+  with pytest.raises(ValueError, match='seed-1: it has no values of MyAgent'):
+    record.read_evaluations(work_dir, {**AGENTS, agent.folder: agent})
   own = protocol.Agent('mine.MyAgent', has_target=False)
   labels = record.read_evaluations(work_dir, {**AGENTS, own.folder: own}).label
   assert 'BC (yours)' in {*labels}

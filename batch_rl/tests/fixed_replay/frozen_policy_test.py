@@ -168,8 +168,7 @@ class ByFrozen(dqn_agent.FixedReplayDQNAgent):
 def test_a_policy_that_draws_is_part_of_an_update(make_agent):
   ByFrozen.frozen = frozen_policy.freeze(make_agent(class_=Sampling))
   assert ByFrozen.frozen.draws
-  agent = make_agent(class_=ByFrozen)
-  assert np.isfinite(list(agent.train_steps(2))).all()
+  assert np.isfinite(list(make_agent(class_=ByFrozen).train_steps(2))).all()
 
 
 def test_mistakes_are_one_line(run, tmp_path, refusal):

@@ -102,8 +102,7 @@ def test_policies_are_ranked_by_the_command_line(
   columns = shards.read_columns(folder / 'data/Chain/1/replay_logs')
   for name, row in rows.iterrows():
     table = q_table(folder / name)
-    value = chain.value(table.argmax(1))
-    assert row.fqe == pytest.approx(value, abs=0.02)
+    assert row.fqe == pytest.approx(chain.value(table.argmax(1)), abs=0.02)
     assert row.q_value == pytest.approx(table[0].max(), rel=1e-4)
     expected = td_error(table, GAMMAS[name], columns)
     assert row.td_error == pytest.approx(expected, rel=1e-3)

@@ -35,7 +35,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
+from batch_rl.fixed_replay.agents import REGISTRY
 from batch_rl.minatar import environment
+from batch_rl.runs import gin_files
+from batch_rl.runs.bindings import gin_internals
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import monitor, plan
 from batch_rl.utils import choices, machine, programs
@@ -385,6 +388,7 @@ class Benchmark:
     if self._dry_run:
       name = folder.partition('/')[0]
       sweep = plan.read(str(path), {})
+      _check_settings(sweep.cells)
       self._costs.append(_cost(_STAGE_OF.get(name, name), sweep))
       return
     try:
@@ -410,6 +414,21 @@ class Benchmark:
       times = map(monitor.duration, seconds)
       lines.append(line(name, f'{left:.0f} of {runs:.0f}', *times))
     return '\n'.join(lines)
+
+
+def _check_settings(cells: Iterable[plan.Cell]) -> None:
+  """Binds the settings of the user's agents as their runs will, hours later.
+
+  Raises:
+    ValueError: If a class, a parameter or a value is wrong.
+  """
+  for cell in cells:
+    if any(a.startswith('--agent_name=') for a in cell.arguments):
+      # TensorFlow takes seconds to import.
+      from batch_rl.fixed_replay import run_experiment  # noqa: F401 (names of gin)
+
+      with gin_internals.separate_config():
+        gin_files.apply(gin_files.read(cell.gin_files, cell.gin_bindings))
 
 
 def _cost(name: str, sweep: plan.Sweep) -> Cost:
@@ -551,7 +570,7 @@ def main() -> None:
     options.out = measuring.continue_record(options, KEPT)
   agents = chosen_agents(options)
   for name in filter(user_modules.is_dotted, options.agents or ()):
-    user_modules.load(name)  # A misspelt class would be found after hours.
+    REGISTRY.find(name)  # A wrong class would be found after hours.
   run_stages(options, agents)
 
 

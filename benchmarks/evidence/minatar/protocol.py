@@ -147,7 +147,11 @@ class Agent:
     return bindings
 
   def configuration(self, bindings: Mapping[str, str]) -> Configuration:
-    """Returns the configuration of a run with these gin bindings, `{name: value}`."""
+    """Returns the configuration of a run with these gin bindings, `{name: value}`.
+
+    Raises:
+      ValueError: If they lack a parameter, or differ in its value.
+    """
 
     def value(parameter):
       known = {
@@ -157,8 +161,13 @@ class Agent:
       }
       # Files of the parent bind parameters by its name, too.
       own = f'{self.folder}.{parameter}'
-      [found] = {known[own]} if own in known else {*known.values()}
-      return found
+      found = {known[own]} if own in known else {*known.values()}
+      if len(found) != 1:
+        raise ValueError(
+          f'it has {len(found) or "no"} values of {parameter}. Give runs with another '
+          '--own a --work_dir of their own.'
+        )
+      return found.pop()
 
     period = None
     if self.has_target:

@@ -85,7 +85,7 @@ def read_evaluations(
           if name.endswith(f'DQNAgent.num_{stage}')
         }
       else:
-        setting = agents[folder].configuration(bindings).name
+        setting = _configuration(agents[folder], run.directory)
       fixed = stage, folder, setting, run.game, number, label
       fixed += (made.get('started', '')[:10],)
       absent = np.full(run.done, np.nan)
@@ -117,12 +117,19 @@ def diverged(folder: pathlib.Path, agent: protocol.Agent) -> set[str]:
     'The loss is '
   )
   return {
-    agent.configuration(
-      run_record.bindings(run_record.read(d)['gin_config'])
-    ).name
+    _configuration(agent, d)
     for d in begun.directory[failed]
     if agent.folder in pathlib.Path(d).relative_to(folder).parts
   }
+
+
+def _configuration(agent: protocol.Agent, directory: str) -> str:
+  """Returns the name of the configuration of a run."""
+  bindings = run_record.bindings(run_record.read(directory)['gin_config'])
+  try:
+    return agent.configuration(bindings).name
+  except ValueError as error:
+    raise ValueError(f'{directory}: {error}') from error
 
 
 def _runs(
@@ -337,13 +344,11 @@ def _update_selection(
   rows = []
   for path in sorted((work_dir / 'selection').glob('*/scores.csv')):
     for policy in pd.read_csv(path).to_dict('records'):
-      made = run_record.read(policy['run'])
-      if made is None:
+      if run_record.read(policy['run']) is None:
         continue  # The run is gone; its row may be in the record.
       # <agent>/<game>/run-<number>/seed-<number>
       folder = pathlib.Path(policy['run']).absolute().parts[-4]
-      bindings = run_record.bindings(made['gin_config'])
-      setting = agents[folder].configuration(bindings).name
+      setting = _configuration(agents[folder], policy['run'])
       returns = run_results.read_run(policy['run']).returns
       last = returns[-protocol.EVALUATIONS_IN_SCORE :].mean()
       found = (policy[method] for method in METHODS)

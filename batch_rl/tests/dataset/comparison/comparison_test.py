@@ -44,8 +44,7 @@ def test_a_value_is_found(with_frames, column, step, value):
   ((name, values),) = result.first['values'].items()
   assert name == column and values['a'] != values['b']
   if column != 'frame':
-    before = getattr(EPISODES[1][step], column)
-    assert values == {'a': before, 'b': value}
+    assert values == {'a': getattr(EPISODES[1][step], column), 'b': value}
 
 
 @modes

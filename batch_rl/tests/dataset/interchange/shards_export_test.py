@@ -144,5 +144,4 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   (entry,) = manifest['shards']
   expected = None if clipped else sum(returns, [])
   assert entry['episodes'].get('unclipped_returns') == expected
-  episodes_found = manifest['episodes']
-  assert episodes_found['return'] == kept['episodes']['return']
+  assert manifest['episodes']['return'] == kept['episodes']['return']

@@ -234,8 +234,7 @@ def test_a_conversion_continues_without_a_removed_shard(tmp_path, monkeypatch):
   # Shards 0 and 1 are packed already.
   assert sum(counts) == total == 50 * (len(made.suffixes) - 2)
   assert store.list_shards(str(directory)) == made.suffixes
-  opened = stores.open_store(directory)
-  assert stores.rows_in(opened) == stores.rows_in(made)
+  assert stores.rows_in(stores.open_store(directory)) == stores.rows_in(made)
 
 
 def test_a_conversion_takes_a_manifest_that_came_later(tmp_path):
