@@ -402,7 +402,9 @@ class Benchmark:
         raise
 
   def costs(self) -> str:
-    """Returns the costs that a dry run has found, a line for each stage."""
+    """Returns the costs that a dry run has found, a line for each stage; '' if none."""
+    if not self._costs:
+      return ''
     table = pd.DataFrame(self._costs, columns=Cost._fields)
     table = table.groupby('name', sort=False).sum()
     table.loc['in all'] = table.sum()
@@ -515,7 +517,8 @@ def run_stages(
   stages = options.stages or STAGES
   for stage in stages:
     getattr(dry, stage)()
-  print(dry.costs())
+  if costs := dry.costs():
+    print(costs)
   if not options.dry_run:
     for stage in stages:
       getattr(benchmark, stage)()
