@@ -22,7 +22,6 @@ from batch_rl.utils import files, programs, safe_pickle
 from batch_rl.utils.user_code import function_records
 
 _LOGS = evaluations_lib.LOGS
-_ITERATIONS, _TRAINING_STEPS = 200, 250_000  # Defaults of Dopamine's runner.
 # Entries of `environment` from this package; others are a user's.
 _OF_GAMES = (
   'game num_actions engine engine_version rom_md5 rom_set rom_same_in_both_sets '
@@ -208,8 +207,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
         f"--name '{directory}=AGENT/GAME'"
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
-  iterations = run_record.runner_setting(bindings, 'num_iterations')
-  planned = _number(iterations, _ITERATIONS) if record else None
+  planned = _runner_number(bindings, 'num_iterations') if record else None
   return RunResults(
     directory,
     agent.lstrip('_'),  # matplotlib hides labels that begin with '_'.
@@ -343,19 +341,19 @@ def _log_numbers(directory: str) -> list[int]:
   return []
 
 
-def _number(text: str, default: int) -> int:
+def _runner_number(bindings: Mapping[str, str], name: str) -> int:
+  """Returns a setting of the runner; its default if it is no finite number."""
   try:
-    return int(float(text))
+    return int(float(run_record.runner_setting(bindings, name)))
   except (ValueError, OverflowError):
-    return default
+    return settings_lib.DEFAULTS[name]
 
 
 def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   """Returns the length of an iteration, e.g. `62,500 updates`; '' if unknown."""
   if not record:
     return ''
-  bound = run_record.runner_setting(bindings, 'training_steps')
-  steps = _number(bound, _TRAINING_STEPS)
+  steps = _runner_number(bindings, 'training_steps')
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
   return f'{-(-steps // record.get("update_period", 4)):,} updates'
@@ -390,8 +388,9 @@ def _protocol(
   data: Mapping,
   bindings: Mapping[str, str],
 ) -> dict[str, str]:
-  bound = run_record.runner_setting(bindings, 'max_steps_per_episode')
-  max_steps = math.inf if bound == 'None' else _number(bound, 27_000)
+  max_steps: float = _runner_number(bindings, 'max_steps_per_episode')
+  if run_record.runner_setting(bindings, 'max_steps_per_episode') == 'None':
+    max_steps = math.inf
   max_frames = environment.get('max_num_frames_per_episode') or math.inf
   rom = str(environment.get('rom_md5', 'none'))
   frame_skip = environment.get('frame_skip') or (1 if rom == 'none' else 4)
@@ -403,7 +402,7 @@ def _protocol(
     'environment': _own_environment(record, environment),
     'frame cap': str(min(max_frames, frame_skip * max_steps)),
     'steps': run_record.runner_setting(bindings, 'evaluation_steps')
-    or '125000',
+    or str(settings_lib.DEFAULTS['evaluation_steps']),
   }
   return protocol if record else dict.fromkeys(protocol, '?')
 

@@ -19,13 +19,7 @@ TWO_CORES = {
   'online': {'train': 90.0, 'eval': 400.0},
   'evaluate': {'eval': 1100.0},
 }
-# Defaults of the runners and of Dopamine's agents.
-_DEFAULTS = {
-  'num_iterations': 200,
-  'training_steps': 250_000,
-  'evaluation_steps': 125_000,
-  'update_period': 4,
-}
+_READ = 'num_iterations', 'training_steps', 'evaluation_steps', 'update_period'
 
 
 class Workload(NamedTuple):
@@ -89,8 +83,8 @@ def of_cell(cell: plan.Cell) -> Workload:
     or (name == 'update_period' and owner.endswith(agents))
   }
   chosen = {}
-  for name, default in _DEFAULTS.items():
-    value = bound.get(name, default)
+  for name in _READ:
+    value = bound.get(name)
     if isinstance(value, syntax.Reference):
       value = bound.get(f'%{value.arguments[0]}')  # of a macro
     setting = settings.SETTINGS[name]
@@ -98,6 +92,7 @@ def of_cell(cell: plan.Cell) -> Workload:
       raise ValueError(
         f'{cell.name}: {name}={value} is not allowed: give {setting}.'
       )
+    default = settings.DEFAULTS[name]
     chosen[name] = value if isinstance(value, int) else default
   steps = chosen['evaluation_steps']
   if cell.job == 'evaluate':

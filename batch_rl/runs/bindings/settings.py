@@ -153,6 +153,14 @@ _RATE = _number(0, 1000, above=True)
 
 # Classes by name; reports read settings of classes that they cannot import.
 RUNNER = r'\w*Runner'
+# Defaults of Dopamine's runner, and of its agents for `update_period`.
+DEFAULTS = {
+  'num_iterations': 200,
+  'training_steps': 250_000,
+  'evaluation_steps': 125_000,
+  'max_steps_per_episode': 27_000,
+  'update_period': 4,
+}
 _MEMORY = r'\w*(Buffer|Replay|Memory)'
 
 

@@ -81,7 +81,7 @@ def test_the_work_is_read_from_the_gin_files():
   )
   assert work('offline', (dqn,), *short) == (3, 35_715, 125_000)
   # Parameters of other classes, although of the same names.
-  others = [f'Ema.{name} = 0' for name in workload._DEFAULTS]
+  others = [f'Ema.{name} = 0' for name in workload._READ]
   others += ['LoggedRunner.training_steps = 9', 'mine.Rem.update_period = 2']
   assert work('offline', (dqn,), *short, *others) == (3, 35_715, 125_000)
   for given in ([], ['create_offline_agent.agent_name = "mine.Rem"']):
