@@ -25,7 +25,7 @@ def run_seed(
   Args:
     seed: Seed of everything random in a run; None for an unseeded run.
     deterministic_ops: Whether TensorFlow is restricted to deterministic
-      operations. They are slower on a GPU; on a CPU, all operations are
+      operations. They may be slower on a GPU; on a CPU, all operations are
       deterministic.
   """
   return None if seed is None else operator.index(seed)  # NumPy's, too
