@@ -202,10 +202,7 @@ def side_by_side(agent, single, count: int) -> Callable[[], None]:
 
   def play():
     vector_evaluation.play_episodes(
-      environments,
-      agent.select_actions,
-      count * STEPS,
-      seed=0,
+      environments, agent.select_actions, count * STEPS, seed=0
     )
 
   return play

@@ -100,10 +100,7 @@ def open_buffer(directory: str) -> dict:
   imported = time.perf_counter()
   buffer = module.FixedReplayBuffer(directory, None, (84, 84), 4, 1_000_000, 32)
   buffer.sampler.batch(buffer.sampler.next_number(), 32)
-  return {
-    'import': imported - start,
-    'first': time.perf_counter() - imported,
-  }
+  return {'import': imported - start, 'first': time.perf_counter() - imported}
 
 
 def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:

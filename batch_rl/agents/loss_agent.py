@@ -293,8 +293,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
         the optimiser is not one of `tf.compat.v1.train`.
     """
     graph_checks.check_optimizer(self.optimizer, type(self))
-    defaults = inspect.signature(dqn_agent.DQNAgent).parameters
-    if self.optimizer is defaults['optimizer'].default:
+    given = inspect.signature(type(self)).parameters.get('optimizer')
+    if given is not None and self.optimizer is given.default:
       # It is one object for all agents, and keeps their graphs.
       self.optimizer = copy.deepcopy(self.optimizer)
     with self._tracing(batch.step):

@@ -114,8 +114,7 @@ def compare(
     elif iterations is None and not run.is_finished:
       reason = f'it is under way: {run.done} of {run.planned} iterations'
     else:
-      first, planned = run.first(iterations), iterations or run.planned
-      counted.append(dataclasses.replace(first, planned=planned))
+      counted.append(run.first(iterations))
       continue
     excluded.append((run.directory, reason))
     if not run.is_finished:
@@ -232,7 +231,8 @@ def _distinguish_environments(
     for run in runs:
       played[names[run.directory], run.game].append(run)
     for group in played.values():
-      found = [{*run.protocol.get(part, '').split(', ')} for run in group]
+      texts = [run.protocol.get(part, '') for run in group]
+      found = [{*re.split(r', (?=[^\s=,]+=)', text)} for text in texts]
       common = set.intersection(*found)
       for run, entries in zip(group, found, strict=True):
         text = ', '.join(sorted(entries - common))

@@ -26,10 +26,13 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
     return 'No run has finished.', 'The curves are of runs under way.'
   if summary is None:
     means = pd.DataFrame(compared.scores('final')).map(np.mean)
+    means = means.dropna(thresh=min(2, means.shape[1]))
     wins = means.eq(means.max(axis=1), axis=0).sum()
     first = ' and '.join(wins.index[wins == wins.max()])
     return (
-      f'Highest mean return: {first}, in {wins.max()} of {len(means)} games.',
+      f'Highest mean return: {first}, in {wins.max()} of {len(means)} games.'
+      if len(means)
+      else 'No two methods share a game.',
       'No aggregates of final scores: the methods share no game for which the normaliser '
       'has a score.',
     )

@@ -152,6 +152,7 @@ class Plotter:
     everything = np.concatenate([array.ravel() for array in scores.values()])
     low, high = np.percentile(everything, [0, 95])
     high = max(high, normalisation.reference_score(summary.normaliser))
+    low -= float(low == high)  # All scores may be equal.
     # From below the lowest score, where each profile is 1.
     thresholds = np.linspace(low - 0.02 * (high - low), high, 201)
     plot, [[ax]] = _subplots()

@@ -192,12 +192,21 @@ def read_run(directory: _Path, agent: str = '', game: str = '') -> RunResults:
 def _read_run(directory: str, agent: str, game: str) -> RunResults:
   if not files.names_in(directory):
     raise ValueError('there is no such directory, or nothing is in it')
-  record = _without_nulls(run_record.read(directory))
+  record = run_record.read(directory) or {}
+  # A gin file may bind both runners.
+  unused = 'LoggedRunner' if 'replay_dir' in record else 'FixedReplayRunner'
+  bindings = {
+    name: value
+    for name, value in run_record.bindings(
+      record.get('gin_config') or ''
+    ).items()
+    if not re.search(rf'(^|[./]){unused}\.', name)
+  }
+  record = _without_nulls(record)
   data, environment, versions, code = (
     _without_nulls(record.get(name))
     for name in ('data', 'environment', 'versions', 'code')
   )
-  bindings = run_record.bindings(record.get('gin_config') or '')
   agent = agent_names.of_record(record) or agent
   game = environment.get('game') or game or _game_in_path(directory)
   for kind, name in (('agent', agent), ('game', game)):

@@ -199,10 +199,15 @@ def _remedy(message: str) -> str:
   )
 
 
-def user_files(paths: Iterable[str]) -> list[str]:
-  """Returns local gin files and those that they include, without the package's."""
+def user_files(paths: Iterable[str], bindings: str = '') -> list[str]:
+  """Returns local gin files and those that they include, without the package's.
+
+  Args:
+    paths: Paths of gin files.
+    bindings: Lines of gin, which may include files, too.
+  """
   found: list[str] = []
-  locations = [find(path) for path in paths]
+  locations = [find(path) for path in (*paths, *_INCLUDE.findall(bindings))]
   for location in locations:  # It grows.
     if location and location not in found and _is_of_user(location):
       found.append(location)

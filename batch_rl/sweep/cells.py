@@ -7,11 +7,8 @@ state, so any machine that can read the directory knows the status.
 
 import contextlib
 import dataclasses
-import glob
-import importlib.machinery
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -23,20 +20,11 @@ from typing import Any
 from batch_rl.runs import checkpoints, gin_files, progress, run_record
 from batch_rl.sweep import plan, stop_with_parent
 from batch_rl.utils import files, locks, machine, programs
-from batch_rl.utils.user_code import user_modules
 
 # Values of `Status.state`. A cell that has changed was done with other code of the user,
 # or with other settings, and has no checkpoints to continue from.
 STATES = 'waiting', 'running', 'stopped', 'failed', 'changed', 'done'
 WAITING, RUNNING, STOPPED, FAILED, CHANGED, DONE = STATES
-# Modules that lines of gin or Python import, or in which they name an agent.
-_MODULES = re.compile(
-  r"""(?:^\s*(?:import|from(?=\s+[\w.]+\s+import\b))\s+"""
-  r"""|\.agent_name\s*=\s*['"](?=\w+\.))"""
-  r"""([\w.]+(?: as \w+)?(?:, *[\w.]+(?: as \w+)?)*)""",
-  re.MULTILINE,
-)
-_TOP_LEVEL = re.compile(r'(?:^|, *)(\w+)')
 # Arguments without effect on results: where the files of a cell are.
 _PLACES = ('--base_dir=', '--gin_bindings=FixedReplayBuffer.cache_dir = ')
 _RECORD = {
@@ -182,30 +170,42 @@ def _inputs(cell) -> dict[str, Any]:
   """Returns the inputs of a cell that its arguments do not contain.
 
   Returns:
-    Hashes of the user's gin files and modules by path, with the modules that these
-    import; for an evaluation, the number of iterations of the training that is
-    evaluated.
+    Hashes by path of the user's gin files, and of modules that have changed since the
+    run imported them; for an evaluation, that of the last checkpoint at the end of an
+    iteration.
   """
   if cell.job == 'evaluate':
-    latest = progress.read(cell.directory) or {}
-    return {'iteration': latest.get('iteration')}
-  configs = gin_files.user_files(cell.gin_files)
-  # Not `sys.path`: it has the folders of other cells, with modules of the same names.
-  folders = [os.getcwd(), *map(os.path.dirname, [cell.module or '', *configs])]
-  folders += filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep))
-  paths = [*configs, *(_sources(cell.module) if cell.module else ())]
-  texts = ['\n'.join(cell.gin_bindings), *map(_text, paths)]
-  known: set[str] = set()
-  for text in texts:  # It grows: modules import others.
-    found = ','.join(_MODULES.findall(text))
-    for name in {*_TOP_LEVEL.findall(found)} - known:
-      known.add(name)
-      if spec := importlib.machinery.PathFinder.find_spec(name, folders):
-        for place in spec.submodule_search_locations or [str(spec.origin)]:
-          sources = _sources(place)
-          paths += sources
-          texts += map(_text, sources)
+    # A checkpoint may be removed at this moment.
+    with contextlib.suppress(OSError, ValueError):
+      found = checkpoints.find(cell.directory)
+      *_, last = [None, *(c for c in found if not c.position.steps)]
+      return {'checkpoint': last and last.digest()}
+    return {}
+  paths = gin_files.user_files(cell.gin_files, '\n'.join(cell.gin_bindings))
+  paths = [*map(os.path.abspath, paths), *_changed_modules(cell)]
   return {path: _hash(path) for path in paths}
+
+
+def _changed_modules(cell) -> list[str]:
+  """Returns paths of the user's modules that are not as the run has imported them.
+
+  Modules that are not found in the folders of the run's record do not count.
+  """
+  try:
+    record = run_record.read(cell.directory) or {}
+  except ValueError:  # It is damaged.
+    return []
+  changed = []
+  for name, digest in (record.get('code') or {}).items():
+    inside = name.replace('.', os.sep)
+    paths = [
+      os.path.join(folder, inside + ending)
+      for folder in record.get('modules') or ()
+      for ending in ('.py', f'{os.sep}__init__.py')
+    ]
+    if digest not in [str(_hash(path))[:12] for path in paths]:
+      changed += [*filter(os.path.exists, paths)][:1]
+  return changed
 
 
 def _since_done(cell, record: Mapping[str, Any]) -> tuple[str, str]:
@@ -219,6 +219,7 @@ def _since_done(cell, record: Mapping[str, Any]) -> tuple[str, str]:
     is_same = before == now and inputs == _inputs(cell)
     return (DONE if is_same else WAITING), ''
   changed = [path for path, was in inputs.items() if _hash(path) != was]
+  changed += [path for path in _changed_modules(cell) if path not in inputs]
   if then != list(cell.arguments):
     # If the sweep has moved, its code is elsewhere.
     changed = list(filter(os.path.exists, changed))
@@ -238,17 +239,6 @@ def _since_done(cell, record: Mapping[str, Any]) -> tuple[str, str]:
     f'{code[0]} has changed since it was trained: {remedy}, or only '
     f'{record_path(cell)} to keep the run.'
   )
-
-
-def _sources(path: str) -> list[str]:
-  """Returns the user's Python files of a module or package."""
-  inside = os.path.join(glob.escape(path), '**', '*.py')
-  found = glob.glob(inside, recursive=True) or [path]
-  return sorted(filter(user_modules.is_user_file, found))
-
-
-def _text(path: str) -> str:
-  return pathlib.Path(path).read_text('utf-8-sig', errors='replace')
 
 
 def _hash(path) -> str | None:

@@ -74,8 +74,6 @@ class Cell:
     gin_files: Paths of gin files, in the order of reading.
     gin_bindings: Gin bindings, in the order of parsing.
     replay_dir: Directory of the dataset's run, for an offline job.
-    module: File or folder of the module with the user's agent, if it is named by its
-      class; None if it is installed.
   """
 
   name: str
@@ -85,7 +83,6 @@ class Cell:
   gin_files: tuple[str, ...] = ()
   gin_bindings: tuple[str, ...] = ()
   replay_dir: str | None = None
-  module: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,10 +325,9 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   else:
     given = settings['evaluate'].items()
     flags |= {n: _joined(value) for n, value in given if value is not None}
-  module = method.class_name and user_modules.find(method.class_name)
   if method.class_name and job != 'evaluate':
     flags['agent_name'] = method.class_name
-    if module:
+    if module := user_modules.find(method.class_name):
       flags['module_dirs'] = os.path.dirname(module)
   arguments = ['-um', _PROGRAMS[job]]
   arguments += [f'--{flag}={value}' for flag, value in flags.items()]
@@ -346,7 +342,6 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
     tuple(gin_files),
     tuple(bindings),
     flags.get('replay_dir'),
-    module,
   )
 
 

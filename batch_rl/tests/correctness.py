@@ -486,8 +486,7 @@ def compare_on_log(case, data_dir):
     )
     batches = []
     for batch in drawn:
-      states = batch.state[:, None, ..., 0]
-      same = (states == log['observation']).all((2, 3))
+      same = (batch.state[:, None, ..., 0] == log['observation']).all((2, 3))
       batches.append(_logged_batch(log, same.argmax(1), case.horizon))
     first = agent._sess.run(variables_of(agent))
     losses = [float(loss) for loss in agent.train_steps(STEPS[-1] + 1)]

@@ -227,8 +227,7 @@ def ensemble_dqn(networks, batch, actions):
   1/K sum_k huber(Q_k(s, a) - r - gamma max_a' Q'_k(s', a'))
   """
   q = networks.heads('online', batch.state, actions)
-  target_q = networks.heads('target', batch.next_state, actions)
-  values = target_q.max(axis=1)
+  values = networks.heads('target', batch.next_state, actions).max(axis=1)
   return mean(
     [td_loss(q[:, :, k], values[:, k], batch) for k in range(q.shape[2])]
   )

@@ -95,9 +95,6 @@ def test_data_only_requires_what_the_data_import():
             imported.parent.with_suffix('.py'),
           ]
           paths += [p for p in found if p.exists() and p not in paths]
-        elif top not in {
-          *OPTIONAL,
-          *sys.stdlib_module_names,
-        }:
+        elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
           found = {d.replace('_', '-') for d in providers.get(top, ())}
           assert found & declared, f'DATA in setup.py lacks {name} of {path}'

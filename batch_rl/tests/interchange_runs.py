@@ -53,8 +53,7 @@ def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
   """
   logs = pathlib.Path(directory) / 'replay_logs'
   metadata = {'agent': 'dqn', 'seed': 7, 'environment': ENVIRONMENT, **metadata}
-  shape = episodes[0][0].shape[1:]
-  arguments = logs, shape, np.uint8, capacity
+  arguments = logs, episodes[0][0].shape[1:], np.uint8, capacity
   with replay_log.ReplayLog(*arguments, metadata=metadata) as log:
     for i, episode in enumerate(episodes):
       kind = (kinds or {}).get(i)

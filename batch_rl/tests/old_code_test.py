@@ -102,8 +102,7 @@ class Fork(FixedReplayBuffer):
   def _load_replay_buffers(self, num_buffers=None):
     if self._loaded_buffers:
       return
-    chosen = self._replay_indices[1:][:num_buffers]
-    memories = map(self._load_buffer, chosen)
+    memories = map(self._load_buffer, self._replay_indices[1:][:num_buffers])
     self._replay_buffers = [m for m in memories if m is not None]
     self.add_count = max([m.add_count for m in self._replay_buffers] or [0])
     self._num_replay_buffers = len(self._replay_buffers)

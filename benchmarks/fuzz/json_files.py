@@ -304,18 +304,14 @@ _SUBJECTS = (
       _tool('convert', '{}/Pong/1', '{}/made'),
       _function('rows', _join(_rows, _SHARDS)),
       _function(
-        'game',
-        _join(games.logged_game, _SHARDS, shard_files.REPLAY_LOGS),
+        'game', _join(games.logged_game, _SHARDS, shard_files.REPLAY_LOGS)
       ),
     ),
     3,
   ),
   _Subject(
     os.path.join('online', shard_files.REPLAY_LOGS, 'manifest.json'),
-    (
-      _tool('verify', '{}/online'),
-      _function('log', _refuse_log),
-    ),
+    (_tool('verify', '{}/online'), _function('log', _refuse_log)),
   ),
   _Subject(os.path.join('store', 'store.json'), _STORE, hashed=True),
   _Subject(os.path.join('store', 'shard-1.json'), _STORE, hashed=True),

@@ -162,9 +162,7 @@ def _pick(document: list, random: np.random.Generator) -> tuple[Any, Any]:
 
 
 def mutate(
-  content: bytes,
-  random: np.random.Generator,
-  mutations: dict[str, Mutation],
+  content: bytes, random: np.random.Generator, mutations: dict[str, Mutation]
 ) -> tuple[str, bytes]:
   """Applies a random mutation that changes the content.
 

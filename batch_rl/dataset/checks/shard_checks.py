@@ -258,11 +258,13 @@ def find_wrong_values(
       problem = f'has {name} {wrong[0]}, but {name}s {rule} (wrong in {len(wrong):,} rows)'
       yield 'error', name, problem
   reward = rows.get('reward', np.array([]))
-  if expected.is_atari and np.abs(reward).max(initial=0) > 1:
+  # Of int8, -128 has no absolute value.
+  low, high = float(reward.min(initial=0)), float(reward.max(initial=0))
+  if expected.is_atari and max(-low, high) > 1:
     yield (
       'note',
       'reward',
-      f'has rewards from {reward.min():g} to {reward.max():g}; those of the '
+      f'has rewards from {low:g} to {high:g}; those of the '
       'DQN Replay Dataset are clipped to [-1, 1]',
     )
 

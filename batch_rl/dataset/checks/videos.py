@@ -89,7 +89,7 @@ def write_images(
     ValueError: If the file cannot be encoded.
   """
   name, ending = os.path.splitext(path)
-  partial = f'{name}.partial{ending}'
+  partial = f'{name}.{os.getpid()}.partial{ending}'
   write = _write_gif if ending.lower() == '.gif' else _write_mp4
   try:
     write(

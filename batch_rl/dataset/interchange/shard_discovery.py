@@ -14,9 +14,12 @@ from typing import Any
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.utils import files
 
-# Files of macOS that begin with `._` hold no rows.
+_COLUMNS = '|'.join(shard_files.FILES)
+# Files of macOS that begin with `._` hold no rows. A further column of a user, such as
+# `$store$_my_reward`, is not one of the format's.
 _NAME = re.compile(
-  rf'(?!\._)(?:.*[^a-z])?({"|".join(shard_files.FILES)})_ckpt\.([0-9]{{1,9}})\.gz'
+  rf'(?!\._|(.*[^A-Za-z])?store[^A-Za-z]+[A-Za-z]\w*_({_COLUMNS})_ckpt)'
+  rf'(.*[^a-z])?(?P<column>{_COLUMNS})_ckpt\.(?P<number>[0-9]{{1,9}})\.gz'
 )
 
 
@@ -45,7 +48,10 @@ class DiscoveredShards:
     )
     if not os.path.isdir(input_dir):
       raise ValueError(f'{input_dir} is not a directory.')
-    self.input_dir, self._given_dir = os.path.abspath(input_dir), input_dir
+    # `..` behind a link is not the folder above the link.
+    is_indirect = '..' in input_dir.split(os.sep)
+    absolute = os.path.realpath if is_indirect else os.path.abspath
+    self.input_dir, self._given_dir = absolute(input_dir), input_dir
     self.contents: dict[int, dict[str, str]] = {}
     self.ignored: list[str] = []
     self.left_out: list[str] = []
@@ -91,7 +97,7 @@ class DiscoveredShards:
         if name == manifests.FILE_NAME:
           self._described.add(os.path.dirname(path))
         elif match := _NAME.fullmatch(name):
-          column, number = match[1], int(match[2])
+          column, number = match['column'], int(match['number'])
           if column in found[number]:
             raise self._two_runs(found[number][column], path)
           found[number][column] = path

@@ -92,7 +92,10 @@ class DeviceFrames:
     self._loaded: FramePlaces | None = None
     with tf.device(device):
       self._frames = tf.raw_ops.VarHandleOp(
-        dtype=tf.uint8, shape=(None, self._frame_bytes), name='frames'
+        dtype=tf.uint8,
+        shape=(None, self._frame_bytes),
+        name='frames',
+        shared_name=f'frames of {id(self)}',  # Variables of one name are one.
       )
     exists = tf.raw_ops.VarIsInitializedOp(resource=self._frames)
     with tf.device('/cpu:*'):

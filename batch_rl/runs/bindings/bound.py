@@ -163,16 +163,19 @@ def parameters(configurable: Any) -> Iterable[str]:
     return ()
 
 
-def resolve(given: Any) -> Any:
-  """Returns the value of a macro or constant; anything else as it is.
+def resolve(given: Any, within: Sequence[str] = ()) -> Any:
+  """Returns a value with those of its macros and constants, also in tuples and lists.
+
+  Other references stay.
 
   Args:
     given: Value that gin has for a parameter.
+    within: Names of macros whose value it is in.
 
   Raises:
-    ValueError: If the macro has no value.
+    ValueError: If a macro has no value.
   """
-  seen = []
+  seen = [*within]
   while isinstance(given, config.ConfigurableReference):
     name = '/'.join(given.scopes)
     if given.configurable.selector == 'gin.constant':
@@ -188,6 +191,8 @@ def resolve(given: Any) -> Any:
       raise ValueError(
         f'%{name} is neither a constant nor a macro with a value: add {name}=VALUE.'
       ) from error
+  if type(given) in (list, tuple):
+    return type(given)(resolve(value, seen) for value in given)
   return given
 
 
@@ -231,7 +236,7 @@ def _check_value(binding: Binding, name: str | None = None) -> None:
   if setting is None or setting.allows(value):
     return
   text = f'{name or binding.name}={syntax.short(repr(bound))}'
-  if value is not bound:
+  if value != bound:
     text += f', which is {syntax.short(repr(value))},'
   if binding.file:
     text = f'{binding.file}, line {binding.location.line_num}: {text}'

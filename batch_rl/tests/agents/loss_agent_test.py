@@ -1,5 +1,6 @@
 """An offline agent of a user: a loss, and a choice of actions."""
 
+import inspect
 import time
 
 import numpy as np
@@ -276,6 +277,12 @@ def test_mistakes_are_refused(built, monkeypatch, mistake, message):
   with built._sess.graph.as_default():
     with pytest.raises(ValueError, match=message):
       built.build_loop(built._replay.next_batch, built._replay.ready)
+
+
+def test_agents_do_not_share_the_default_optimizer(make_agent):
+  parameters = inspect.signature(cartpole.OFFLINE_CLASSES['c51']).parameters
+  default = parameters['optimizer'].default
+  assert make_agent('c51', optimizer=default).optimizer is not default
 
 
 OBSERVATIONS = np.random.default_rng(0).uniform(-2, 2, (20, 4))

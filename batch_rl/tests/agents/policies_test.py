@@ -45,8 +45,7 @@ class ByStep(MyAgent):
 
 
 def by_chance(q_values):
-  noise = np.random.default_rng().normal(size=4)
-  return greedy(q_values + np.float32(noise))
+  return greedy(q_values + np.float32(np.random.default_rng().normal(size=4)))
 
 
 def of_another_tensor(q_values):

@@ -119,8 +119,7 @@ def test_trains_and_logs_across_a_checkpoint(name, make_agent, tmp_path):
   rows = shards.join(rows, play(fresh, [10], seed=4))
   fresh.begin_episode(np.zeros((4, 1)))
   for reward in (5.0, -0.5):
-    clipped = logged_replay_buffer.ClippedReward(reward)
-    fresh.step(clipped, np.zeros((4, 1)))
+    fresh.step(logged_replay_buffer.ClippedReward(reward), np.zeros((4, 1)))
   fresh.end_episode(logged_replay_buffer.ClippedReward(-30))
   fresh.log_final_buffer()
   log_dir = tmp_path / 'replay_logs'

@@ -35,8 +35,7 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
   monkeypatch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', code])
   monkeypatch.setattr(gpu, '_SLOWEST_START', slowest_start)
   wanted = gpu.Measurement('dqn', cells=2)
-  found = gpu.measure(wanted, 'data', 0.0, 4)
-  rows = gpu.rows(wanted, found, 40.0)
+  rows = gpu.rows(wanted, gpu.measure(wanted, 'data', 0.0, 4), 40.0)
   if reason is None:
     shown = [row[1:3] for row in rows]
     assert shown == [['20.0', '0.50 x'], ['40.0', '1.00 x']]

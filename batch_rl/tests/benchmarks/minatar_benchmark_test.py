@@ -147,8 +147,7 @@ def test_what_predicts_returns():
   runs = pd.concat(settings, ignore_index=True)
   last = runs['last']
   own = {'fqe': last, 'q_value': -last, 'td_error': -last}
-  selection = runs[record.SELECTION[:4]].assign(**own)
-  found = predictions.of_settings(selection)
+  found = predictions.of_settings(runs[record.SELECTION[:4]].assign(**own))
   means = found.groupby('method')[['correlation', 'regret']].mean()
   assert means.loc['fqe'].tolist() == pytest.approx([1, 0])
   assert means.loc['q_value'].tolist() == pytest.approx([-1, 1])

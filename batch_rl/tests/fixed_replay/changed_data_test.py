@@ -97,8 +97,7 @@ def refusal(*args, **kwargs):
 def test_changed_frames_are_refused(base_dir, log, tmp_path):
   """In memory, in a cache made before the change, and in another store."""
   cache = str(tmp_path / 'cache')
-  directory = f'{cache}/{store_directory.cache_name(str(log))}'
-  store.convert(str(log), directory)
+  store.convert(str(log), f'{cache}/{store_directory.cache_name(str(log))}')
   change_a_byte(log)
   other = tmp_path / 'store'
   store.convert(str(log), str(other))

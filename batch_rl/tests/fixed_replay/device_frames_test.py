@@ -122,6 +122,17 @@ def test_batches_of_any_observations_are_the_same(logs, kind, ways):
     assert_same(expected, batches(logs[kind], kind, **ways, **{way: True}))
 
 
+def test_replays_of_a_session_have_their_own_frames(logs):
+  path, (shape, dtype) = str(logs['planes']), observations.KINDS['planes']
+  ways = {'subset': 'last_transitions(20)', 'observation_dtype': dtype}
+  with make_replay(path, frames_on_device=True) as (replay, session):
+    other = Wrapped(path, None, shape, 3, frames_on_device=True, **ways)
+    for made in (replay, other):
+      made.begin_iteration(0)
+    found = [session.run(r.transition) for r in (replay, other, replay)]
+  assert_same(found[::2], batches(path, 'planes', 1)[:2])
+
+
 @pytest.mark.parametrize(('ways', 'loads'), [({}, 1), ({'num_buffers': 1}, 3)])
 def test_frames_are_loaded_again_for_other_shards(logs, caplog, ways, loads):
   caplog.set_level(logging.INFO, 'absl')

@@ -222,8 +222,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_run(tmp_path):
     path.write_text(json.dumps(content))
 
   def choose(text):
-    available = (6, 7, 8, 9)
-    return recorded_run.choose_checkpoints(str(tmp_path), available, text)
+    return recorded_run.choose_checkpoints(str(tmp_path), (6, 7, 8, 9), text)
 
   with pytest.raises(ValueError, match='has no checkpoints'):
     recorded_run.list_checkpoints(str(tmp_path))

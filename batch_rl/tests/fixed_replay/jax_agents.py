@@ -27,8 +27,7 @@ class TinyNetwork(linen.Module):
   @linen.compact
   def __call__(self, x):
     pixels = x[::8, ::8].astype(np.float32).reshape(-1) / 255
-    q_values = linen.Dense(self.num_actions)(pixels)
-    return atari_lib.DQNNetworkType(q_values)
+    return atari_lib.DQNNetworkType(linen.Dense(self.num_actions)(pixels))
 
 
 OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[

@@ -188,8 +188,7 @@ def test_returns_that_the_log_cuts_off_do_not_count(tmp_path):
     log.add(np.ones((4, 1)), 0, 7.0, True)
   agent = cartpole.build_offline_agent('dqn', tmp_path, gamma=0.985)
   measuring = probe.Probe(agent, 2048)
-  rows = agent._replay.memory.sampler.draw(2**63, 2048)
-  left = 400 - rows
+  left = 400 - agent._replay.memory.sampler.draw(2**63, 2048)
   returns = np.where(left > 0, (1 - 0.985**left) / 0.015, 7.0)
   counts = (0.985**left <= 0.01) | (left <= 0)
   assert 0.2 < counts.mean() < 0.3 and (left <= 0).any()

@@ -29,8 +29,7 @@ def test_own_state_is_restored_without_data(make_agent, tmp_path):
   agent = make_agent(class_=Phased)
   agent.phase = 3
   saved = checkpoints.Checkpoints(str(tmp_path))
-  position = checkpoints.Position(1)
-  saved.save(position, agent.bundle_and_checkpoint, {}, {})
+  saved.save(checkpoints.Position(1), agent.bundle_and_checkpoint, {}, {})
   with fixed_replay_agent.without_data():
     fresh = make_agent(class_=Phased)
   [checkpoint] = checkpoints.find(str(tmp_path))

@@ -107,8 +107,7 @@ def test_without_ramping_a_game_stays_as_fast(ramping):
   'name', ['space_invaders', 'MinAtar/SpaceInvaders', 'minatar-spaceinvaders']
 )
 def test_the_record_of_a_run(name):
-  env = environment.MinAtarEnvironment(name, 0.25)
-  assert environments.describe(env) == {
+  assert environments.describe(environment.MinAtarEnvironment(name, 0.25)) == {
     'game': 'MinAtar-SpaceInvaders',
     'engine': 'minatar',
     'engine_version': importlib.metadata.version('minatar'),

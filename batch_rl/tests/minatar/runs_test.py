@@ -72,8 +72,7 @@ def test_a_log_is_verified_drawn_trained_on_and_reported(
   assert record['evaluation_environments'] == 10
   evaluate_test.evaluate_here(base_dir=flags['base_dir'])
   assert threads == {'1'}
-  rates = progress.read(flags['base_dir'])['rates']
-  assert rates.keys() == {'train', 'eval'}
+  assert progress.read(flags['base_dir'])['rates'].keys() == {'train', 'eval'}
   assert 'has no effect' not in caplog.text
   found = run_results.read_run(flags['base_dir'])
   assert (found.agent, found.game) == ('DQN (Adam)', 'MinAtar-Freeway')

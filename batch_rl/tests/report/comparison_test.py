@@ -41,6 +41,7 @@ def test_seeds_and_data_are_averaged(compare):
     ({'subset': 'first(0.1)'}, 'subset=first(0.1)'),
     ({'rom_md5': 'ab' * 16}, 'rom=abababab'),
     ({'seed': 1, 'described': {'map': 1, 'wind': 3}}, 'wind=3'),
+    ({'described': {'map': 1, 'goal': [0, 1, 0]}}, 'goal=[0, 1, 0]'),
     ({'arguments': {'game': 'pong', 'gravity': 2.0}}, 'gravity=2.0'),
     ({'init_checkpoint_dir': '/x'}, "weights=another run's"),
     ({'subset_hash': 'b', 'root': '/other'}, 'data=/other'),

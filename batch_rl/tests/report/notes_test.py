@@ -77,8 +77,7 @@ def test_differences_in_a_game(compare):
 
 
 def test_a_run_without_a_record_of_its_protocol(compare):
-  compared = compare(([1.0], {}), ([1.0], {'agent': 'c51'}))
-  first, (method, last) = compared.runs
+  first, (method, last) = compare(([1.0], {}), ([1.0], {'agent': 'c51'})).runs
   last = dataclasses.replace(last, protocol=dict.fromkeys(last.protocol, '?'))
   found = notes.notes_on([first, (method, last)])
   (note,) = [note for note in found if last.directory in note]

@@ -95,6 +95,14 @@ def test_the_figures_show_the_numbers(compare):
     assert curve[-1] == estimate.value[0]  # The IQM of the last iteration.
 
 
+def test_the_profile_of_equal_scores(compare):
+  compared = compare(([30.0], {}))
+  summary = aggregates.summarise(compared, 'final', 'dqn_final')
+  [ax] = plots.Plotter(compared)._profiles(summary).axes
+  [curve] = lines_of(ax).values()
+  assert curve[0] == 1 > curve[-1]
+
+
 def test_diagnostics_are_drawn_beside_returns(compare):
   ranks = {'srank': [7, 6], 'overestimation': [0.5, 2.5]}
   compared = compare(

@@ -100,6 +100,7 @@ def test_parameters_are_those_of_the_runs_own_classes(read):
   others = {
     'CQLAgent.epsilon_eval': '0.3',
     'WrappedFixedReplayBuffer.preload': 'True',
+    'LoggedRunner.num_iterations': '1',
   }
   gin = '\n'.join(f'{k} = {v}' for k, v in {**own, **others}.items())
   run = read(gin=gin, returns=[1.0, 2.0], optimizer='RMSProp', **OWN)
@@ -127,10 +128,10 @@ def test_only_results_make_another_method(read, binding, is_another_method):
 
 
 def test_arguments_of_a_users_function_define_the_method(read):
-  kwargs = {'weight': 2.0, 'data_dir': '/data/Pong/1'}
-  kwargs['head'] = {
-    'repr': '<Head object at 0x7f5e>'
-  }  # another in each process
+  kwargs = {'weight': 2.0, 'data_dir': '/data/Pong/1', 'task': 'cartpole/up'}
+  paths = ['/a', 'b'], '/a', '../b', 'c/d/e', '~/d', 'e/f.npy'
+  kwargs |= {f'path {i}': path for i, path in enumerate(paths)}
+  kwargs['head'] = {'repr': '<Head object at 0x7f5e>'}
   create = {'name': '/home/me/a.py:create', 'args': [3], 'kwargs': kwargs}
   run = read({'create_agent': create, 'epsilon_eval': 0.05}, **OWN)
   own = {k: v for k, v in run.config.items() if k.startswith('create_agent')}
@@ -139,6 +140,7 @@ def test_arguments_of_a_users_function_define_the_method(read):
     'create_agent.0': '3',
     'create_agent.head': "{'repr': '<Head object>'}",
     'create_agent.weight': '2.0',
+    'create_agent.task': 'cartpole/up',
   }
   assert run.protocol['epsilon'] == '0.05'
   shipped = {'name': 'batch_rl.a:create', 'kwargs': {'weight': 2.0}}

@@ -119,5 +119,6 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
     tmp_path / 'conf/a.gin', f"include '{PACKAGED}'", "  include 'b.gin'"
   )
   assert gin_files.user_files([path, PACKAGED]) == [path, other]
+  assert gin_files.user_files([], f"a = 1\ninclude '{path}'") == [path, other]
   with pytest.raises(ValueError, match='includes itself'):
     parse([path])

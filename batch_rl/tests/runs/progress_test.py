@@ -40,8 +40,7 @@ def test_progress_of_a_run(tmp_path, monkeypatch, hidden):
     clock[0] += 2
     bar.update(5)
   # Another process resumes.
-  again = progress.Progress(str(tmp_path), iterations=5)
-  again.finish()
+  progress.Progress(str(tmp_path), iterations=5).finish()
   now = progress.read(str(tmp_path))
   assert now['rates'] == {'train': 0.15, 'eval': 2.5}
   assert (now['iteration'], now['phase']) == (5, progress.FINISHED)

@@ -82,8 +82,7 @@ def run(runner_class, create_agent, bindings, base_dir, stop_at=None):
   `stop_at` is the number of the point at which SIGTERM arrives, from 1; if negative,
   the run crashes there. Returns whether the run has ended.
   """
-  calls = 0
-  is_due = checkpoints.Checkpoints.is_due
+  calls, is_due = 0, checkpoints.Checkpoints.is_due
 
   def count(self, position):
     nonlocal calls
@@ -160,8 +159,7 @@ def test_online(tmp_path, name, agent, bindings, stops):
 
   def start(base_dir, log, stop_at=None):
     create_agent = learning_test.online_creator(tmp_path / log)
-    runner = online.LoggedRunner
-    return run(runner, create_agent, bindings, base_dir, stop_at)
+    return run(online.LoggedRunner, create_agent, bindings, base_dir, stop_at)
 
   assert start(tmp_path / 'whole', 'a')
   remote = f'ram://{tmp_path.name}' if name == 'random' else tmp_path / 'parts'

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from batch_rl.runs import progress, run_record
+from batch_rl.runs import run_record
 from batch_rl.sweep import cells, stop_with_parent
 from batch_rl.tests import user_code
 from batch_rl.tests.sweep import made_up_sweeps
@@ -151,41 +151,47 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.run(make('')).state == cells.DONE  # The training.
   cell = make('', job='evaluate')
   assert cells.run(cell).state == cells.DONE
-  progress.Progress(cell.directory, 7).finish()  # Training has continued.
+  # Training has continued: within an iteration, and to its end.
+  user_code.write(pathlib.Path('checkpoints/ckpt-1-5/checkpoint.json'), '')
+  assert cells.status(cell).state == cells.DONE
+  user_code.write(pathlib.Path('checkpoints/ckpt-1/checkpoint.json'), '1')
   assert cells.status(cell).state == cells.WAITING
   # The training wrote its progress.
   assert not cells.status(cell).progress
   assert cells.status(make('')).progress
 
 
+# Records the modules that it has imported, as a run does.
+_IMPORTS = """
+from batch_rl.utils import files
+from batch_rl.utils.user_code import user_modules as found
+found.add_folder({!r})
+import mine
+code = {{'code': found.loaded_code(), 'modules': found.loaded_folders()}}
+files.write_json('run.json', code)
+"""
+
+
 @pytest.mark.parametrize(
-  ('changed', 'binding', 'module'),
-  [
-    ('mine/__init__.py', '', '{folder}/mine'),
-    ('other/part.py', '', None),
-    ('third.py', '', None),  # Which a module that the part imports imports.
-    ('mine/__init__.py', "create_offline_agent.agent_name = 'mine.Own'", None),
-  ],
+  'changed', ['mine/part.py', 'mine/__init__.py', 'b.py']
 )
-def test_a_cell_whose_code_has_changed_is_not_done(
-  make, tmp_path, changed, binding, module
-):
+def test_a_cell_whose_code_has_changed_is_not_done(make, tmp_path, changed):
   """Nor is it trained again: the program would find nothing to do."""
   folder = tmp_path / 'own'
-  user_code.write(folder / 'a.gin', "import other.part\ninclude 'b.gin'")
-  user_code.write(folder / 'other/part.py', 'from helper import a, b')
-  user_code.write(folder / 'helper.py', 'import os.path as p, first, third.a')
-  for name in ('b.gin', 'mine/__init__.py', 'third.py'):
+  user_code.write(folder / 'a.gin', "include 'b.gin'")
+  user_code.write(folder / 'mine/__init__.py', 'from mine import part')
+  user_code.write(folder / 'mine/part.py', 'import b')
+  for name in ('b.gin', 'c.gin', 'b.py', 'mine/other.py'):
     user_code.write(folder / name, '')
   cell = dataclasses.replace(
-    make(''),
+    make(_IMPORTS.format(str(folder))),
     gin_files=(f'{folder}/a.gin',),
-    gin_bindings=(binding,),
-    module=module and module.format(folder=folder),
+    gin_bindings=(f"include '{folder}/c.gin'",),
   )
   assert cells.run(cell).state == cells.DONE
   original = (folder / changed).read_text()
   user_code.write(folder / changed, '# changed')
+  user_code.write(folder / 'mine/other.py', '# not imported')
   for status in (cells.status(cell), cells.run(cell)):
     assert status.state == cells.CHANGED
     assert cell.directory in status.message
@@ -193,33 +199,25 @@ def test_a_cell_whose_code_has_changed_is_not_done(
   user_code.write(folder / changed, original)
   assert cells.status(cell).state == cells.DONE
   # Changed settings train on, also in an included file, but not with other code.
-  user_code.write(folder / 'b.gin', 'A.b = 1')
-  assert cells.status(cell).state == cells.WAITING
+  for name in ('b.gin', 'c.gin'):
+    user_code.write(folder / name, 'A.b = 1')
+    assert cells.status(cell).state == cells.WAITING
+    user_code.write(folder / name, '')
   user_code.write(folder / changed, '# changed')
   other = dataclasses.replace(cell, arguments=(*cell.arguments, '--more'))
   assert cells.run(cell).state == cells.run(other).state == cells.CHANGED
   assert starts() == 1
-
-
-def test_modules_of_one_name_are_told_apart(make, tmp_path):
-  """Each is beside its gin file."""
-  cells_of = {}
-  for name in ('a', 'b'):
-    config = user_code.write(tmp_path / name / 'own.gin', 'import mine')
-    user_code.write(tmp_path / name / 'mine.py', '')
-    made = made_up_sweeps.program_cell(name, tmp_path / f'run {name}', '')
-    os.mkdir(made.directory)
-    cells_of[name] = dataclasses.replace(made, gin_files=(str(config),))
-    assert cells.run(cells_of[name]).state == cells.DONE
-  user_code.write(tmp_path / 'b/mine.py', '# changed')
-  states = [cells.status(cell).state for cell in cells_of.values()]
-  assert states == [cells.DONE, cells.CHANGED]
+  # Without the record, the run is kept: a finished one leaves `run.json` as it is.
+  os.remove(cells.record_path(cell))
+  finished = dataclasses.replace(cell, arguments=make('').arguments)
+  assert cells.run(finished).state == cells.DONE
+  (folder / changed).write_text('# again')
+  assert cells.status(finished).state == cells.CHANGED
 
 
 def test_code_that_changes_meanwhile_is_not_that_of_the_training(make):
-  module = str(user_code.write(pathlib.Path('mine.py').absolute(), ''))
-  cell = make("open('mine.py', 'w').write('# changed')")
-  cell = dataclasses.replace(cell, module=module)
+  user_code.write(pathlib.Path('mine.py'), '')
+  cell = make(_IMPORTS.format(os.getcwd()) + "open('mine.py', 'w').write('#')")
   assert cells.run(cell).state == cells.CHANGED
 
 

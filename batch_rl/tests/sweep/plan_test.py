@@ -115,10 +115,8 @@ agents:
   assert flag(mine, 'agent_name') == ['mine.MyAgent']
   assert flag(mine, 'module_dirs') == [str(tmp_path)]
   assert flag(mine, 'gin_files') == [f'{own_folder}/my.agent.gin']
-  assert mine.module == f'{tmp_path}/mine.py'
   assert flag(other, 'module_dirs') == [str(own_folder)]
   assert flag(other, 'gin_files') == ['batch_rl/fixed_replay/configs/base.gin']
-  assert other.module == f'{own_folder}/more'
   assert flag(config, 'agent_name') == []
   evaluated = read(tmp_path, f'job: evaluate{text}').cells[0]
   assert evaluated.directory == mine.directory

@@ -42,9 +42,8 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
   (tmp_path / 'out.unfinished/state').touch()
   make(killed, 'of a killed process')
   killed._lock.close()
-  with pytest.raises(RuntimeError):
-    with StagingDirectory(str(target), replace):
-      raise RuntimeError
+  with pytest.raises(RuntimeError), StagingDirectory(str(target), replace):
+    raise RuntimeError
   with StagingDirectory(str(target), replace) as stage:
     assert os.path.exists(stage.join('state'))
     make(stage)

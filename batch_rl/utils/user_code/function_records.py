@@ -17,6 +17,9 @@ from typing import Any
 
 from batch_rl.utils.user_code import user_modules
 
+# A text that is no path: with one slash at most, and no ending of a file after it.
+_NAME = re.compile(r'[^/]*|\w[\w.+-]*/[\w+-]+')
+
 
 def describe(function: Callable) -> dict[str, Any]:
   """Returns name and arguments of a function, from which `load` gets it.
@@ -48,12 +51,17 @@ def describe(function: Callable) -> dict[str, Any]:
 def arguments(description: Mapping[str, Any]) -> dict[str, str]:
   """Returns arguments of a function as text, by their places and names.
 
-  Paths are left out, since data may move, and addresses of objects.
+  Paths are left out, since data may move, and addresses of objects. A text such as
+  `cartpole/swingup` is a name.
   """
   by_name = description.get('kwargs') or {}
   given = [*enumerate(description.get('args') or ()), *sorted(by_name.items())]
   texts = {str(k): re.sub(' at 0x[0-9a-fA-F]+', '', str(v)) for k, v in given}
-  return {k: v for k, v in texts.items() if '/' not in v and k[-4:] != '_dir'}
+  return {
+    name: text
+    for name, text in texts.items()
+    if _NAME.fullmatch(text) and name[-4:] != '_dir'
+  }
 
 
 def load(description: Mapping[str, Any]) -> functools.partial:

@@ -174,10 +174,7 @@ class Benchmark:
     """Makes the data, those of the search first."""
     scale = self._scale
     of_search = [r for r in self._all_runs if r not in self._runs]
-    for games, runs in (
-      (self._searched, of_search),
-      (scale.games, self._runs),
-    ):
+    for games, runs in ((self._searched, of_search), (scale.games, self._runs)):
       if runs:
         self._sweep(
           'online', {protocol.ONLINE_AGENT: {}}, games, runs, job='online',

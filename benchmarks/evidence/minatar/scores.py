@@ -33,15 +33,8 @@ def of_runs(evaluations: pd.DataFrame) -> pd.DataFrame:
     NaN without online runs.
   """
   if evaluations.empty:
-    further = (
-      'updates',
-      'overestimation',
-      'srank',
-      'zero',
-      'one',
-      BEST,
-      *_SHARES,
-    )
+    further = 'updates overestimation srank zero one'.split()
+    further += [BEST, *_SHARES]
     return pd.DataFrame(columns=[*record.RUN, 'label', *further])
   rows = []
   for key, run in evaluations.groupby(record.RUN):

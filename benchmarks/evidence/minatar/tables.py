@@ -14,12 +14,7 @@ import pandas as pd
 from batch_rl.report import normalisation
 from batch_rl.utils import files
 from benchmarks import measuring
-from benchmarks.evidence.minatar import (
-  predictions,
-  protocol,
-  record,
-  scores,
-)
+from benchmarks.evidence.minatar import predictions, protocol, record, scores
 
 ONLINE = 'online DQN'
 DQN = 'DQN (Adam)'
@@ -270,9 +265,7 @@ def of_more(runs: pd.DataFrame) -> str:
   )
 
 
-def by_number(
-  runs: pd.DataFrame,
-) -> dict[tuple[str, str, int], np.ndarray]:
+def by_number(runs: pd.DataFrame) -> dict[tuple[str, str, int], np.ndarray]:
   """Returns the scores of ensembles by label, 'heads' or 'networks', and number."""
   return {key: scores.matrix(group) for key, group in heads_of(runs).items()}
 

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from batch_rl.dataset.checks import run_checks
+from batch_rl.dataset.checks import run_checks, shard_checks
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
 from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks import run_files as files
@@ -87,6 +87,10 @@ def test_stale_rows_may_hold_anything(logs):
   assert files.is_well(logs)
   (note,) = [f for f in files.findings(logs, 'note') if f.file == str(path)]
   assert 'to 7' in note.message
+  expected = shard_checks.Expected(18, 3, None, None, is_atari=True)
+  rows = {'reward': np.int8([-128, 0])}  # as in a store
+  [(level, *_)] = shard_checks.find_wrong_values(rows, expected)
+  assert level == 'note'
 
 
 @pytest.mark.parametrize(

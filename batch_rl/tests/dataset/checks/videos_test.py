@@ -56,8 +56,7 @@ def test_the_default_is_the_best_episode_of_the_last_shard(tmp_path):
 def test_a_video_that_fails_leaves_the_file_as_it_was(tmp_path, ending):
   path = tmp_path / f'a{ending}'
   path.write_text('before')
-  rng = np.random.default_rng(0)
-  images = rng.integers(0, 256, (20, 84, 84), np.uint8)
+  images = np.random.default_rng(0).integers(0, 256, (20, 84, 84), np.uint8)
   with limited(resource.RLIMIT_FSIZE, 10_000):
     with pytest.raises((ValueError, OSError)):
       videos.write_images(images, str(path))

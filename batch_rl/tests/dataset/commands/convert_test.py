@@ -55,5 +55,4 @@ def test_help_names_the_commands_and_all_subsets(run):
   assert 'Checks every file of a run.' in run('--help')[1]
   out = run.output('subset', '--help')
   for function in subsets.SUBSETS.values():
-    usage = subsets.usage(function)
-    assert f'\n  {usage}\n      {function.__doc__}\n' in out
+    assert f'\n  {subsets.usage(function)}\n      {function.__doc__}\n' in out

@@ -38,15 +38,9 @@ class ListReader(episode_import.EpisodeReader):
     reads: Names of the parts that were read.
   """
 
-  directory = 'list'
-  name = 'list'
-  game = 'Pong'
-  run = '1'
-  format = 'list'
-  order = 'time'
-  agent = 'dqn'
-  environment = runs.ENVIRONMENT
-  last_step = 'transition'
+  directory = name = format = 'list'
+  game, run, order, agent = 'Pong', '1', 'time', 'dqn'
+  environment, last_step = runs.ENVIRONMENT, 'transition'
 
   def __init__(self, parts):
     self.parts = [
@@ -129,11 +123,9 @@ def test_each_part_becomes_a_shard_of_whole_episodes(tmp_path):
 def test_parts_may_come_later_and_in_any_order(tmp_path):
   whole, grown = str(tmp_path / 'whole'), str(tmp_path / 'grown')
   made = store_import.import_parts(make_reader(), whole)
-  first = store_import.import_parts(make_reader([2]), grown)
-  assert first['shards'] == 1
+  assert store_import.import_parts(make_reader([2]), grown)['shards'] == 1
   runs.assert_same(runs.transitions(grown), expected(5, 6))
-  gap = store_import.import_parts(make_reader([2, 0]), grown)
-  assert gap['shards'] == 2
+  assert store_import.import_parts(make_reader([2, 0]), grown)['shards'] == 2
   runs.assert_same(runs.transitions(grown), expected(0, 1, 2, 5, 6))
   reader = make_reader()
   complete = store_import.import_parts(reader, grown)
@@ -206,8 +198,7 @@ def test_a_copy_and_a_part_without_transitions_are_left_out(tmp_path):
   reader = make_reader()
   reader.episodes[1] = reader.episodes[0]
   reader.episodes[2] = [('truncated', runs.make_episodes(1)[0])]
-  summary = store_import.import_parts(reader, target)
-  assert summary == {
+  assert store_import.import_parts(reader, target) == {
     'left_out': {
       'part 1': 'part 1 is a copy of part 0: fetch the file again.',
       'part 2': 'part 2 in list has no transitions.',

@@ -35,6 +35,7 @@ def content(folder):
 
 
 NAMES = {
+  'a prefix that ends in store': renamed('', '', 'datastore_Pong_1_'),
   'in replay_logs of a run': renamed('', '', 'Pong/1/replay_logs/'),
   'percent-encoded': renamed('$', '%24'),
   'dollars lost': renamed('$', '_'),
@@ -101,6 +102,8 @@ def test_other_files_are_not_taken(original, tmp_path, run):
   source = rename(original, tmp_path / 'source', shard_files.file_name)
   name = shard_files.file_name('observation', 0)
   others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3], f'._{name}']
+  prefixes = '$store$_', '_store_', 'store_R'
+  others += [f'{prefix}my_reward_ckpt.0.gz' for prefix in prefixes]
   for other in others:
     (source / other).write_bytes(b'x')
   (source / 'episode_end_indices_ckpt.0.gz').write_bytes(b'x')
@@ -109,8 +112,10 @@ def test_other_files_are_not_taken(original, tmp_path, run):
   (source / 'loop').symlink_to(source)
   (tmp_path / 'links').mkdir()
   (tmp_path / 'links/run').symlink_to(source)
-  document = run.document('import', tmp_path / 'links', tmp_path / 'store')
+  given = tmp_path / 'links/run/../links'  # behind a link
+  document = run.document('import', given, tmp_path / 'store')
   assert sorted(document['ignored']) == sorted(f'run/{n}' for n in others)
+  assert document['source'] == str(tmp_path / 'links')
   assert 'run has a folder `partial`' in document['notes'][0]
   assert run('compare', original, tmp_path / 'store')[0] == 0
 

@@ -48,8 +48,7 @@ def test_a_round_trip_changes_no_transition(
   with tempfile.TemporaryDirectory() as directory:
     source = f'{directory}/Pong/1'
     *_, logs = episodes_test.log(source, drawn, 12, last_is_open)
-    numbers = shard_files.list_suffixes(str(logs))
-    missing &= {*numbers[:-1]}
+    missing &= {*shard_files.list_suffixes(str(logs))[:-1]}
     for number in missing:
       ring_logs.remove_shard(logs, number)
     if not with_manifest:

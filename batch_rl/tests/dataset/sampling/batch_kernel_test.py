@@ -86,8 +86,7 @@ def test_batches_are_the_same_without(opened, horizon, count):
   rows = sampler.draw(0, count)
   # A new thread has a small buffer.
   with concurrent.futures.ThreadPoolExecutor(1) as pool:
-    compiled = pool.submit(sampler._compiled.make, rows, 1, 'windows')
-    [batch] = compiled.result()
+    [batch] = pool.submit(sampler._compiled.make, rows, 1, 'windows').result()
   assert_same(batch, *sampler.reference(rows))
   assert batch.windows.ctypes.data % 64 == 0
 

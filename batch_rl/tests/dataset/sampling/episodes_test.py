@@ -90,8 +90,7 @@ def test_truncated_ends_are_not_drawn(tmp_path):
 
 def test_a_missing_shard_divides_an_episode(tmp_path):
   logged = runs.make_episodes(40, 100, 50)
-  logs = runs.write_run(tmp_path, logged, 30)
-  ring_logs.remove_shard(logs, 2)
+  ring_logs.remove_shard(runs.write_run(tmp_path, logged, 30), 2)
   found = list(read(tmp_path))
   flags = [(e.begins_at_reset, e.ended, len(e.action)) for e in found]
   assert flags[0] == (True, True, 40)

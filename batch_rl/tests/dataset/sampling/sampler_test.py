@@ -69,8 +69,7 @@ def test_all_transitions_of_the_run_are_valid(tmp_path_factory, data):
   kept = data.draw(st.none() | st.sets(st.sampled_from(sorted(present))))
   opened = known_runs.open_store(run.directory)
   for stack_size in (1, 2, 3, 4, 5):
-    horizon = data.draw(st.integers(1, 4))
-    sampler = make_sampler(opened, stack_size, horizon)
+    sampler = make_sampler(opened, stack_size, data.draw(st.integers(1, 4)))
     assert_draws(sampler, run, present)
     if kept is not None:
       sampler.restrict(kept)

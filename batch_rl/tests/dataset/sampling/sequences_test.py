@@ -80,8 +80,7 @@ def assert_is_as_expected(sampler, run, present, selected=None):
     assert batch.frames[i, :, 0, 0].tolist() == frames
     assert list(zip(*(c[i].tolist() for c in columns), strict=True)) == steps
   states = batch.state
-  size = sampler.stack_size
-  assert states.shape == (*batch.rows.shape, size, 2, 2)
+  assert states.shape == (*batch.rows.shape, sampler.stack_size, 2, 2)
   last = sampler.length - 1
   np.testing.assert_array_equal(states[:, last], batch.frames[:, last:])
   assert np.shares_memory(states, batch.frames)

@@ -32,8 +32,7 @@ def kept_rows(suffix, add_count, capacity):
 
 def unpack(packed, dictionary):
   """Decodes all rows of a packed shard with the lz4 package alone."""
-  shape = packed.columns.frame_shape
-  dtype = packed.columns.frame_dtype
+  shape, dtype = packed.columns.frame_shape, packed.columns.frame_dtype
   size = dtype.itemsize * int(np.prod(shape)) * packed_shard.BLOCK_ROWS
   data = b''.join(
     lz4.block.decompress(

@@ -23,8 +23,7 @@ def test_packing_keeps_frames(tmp_path_factory, pool, ring, chunk, kind, data):
   """Chunks have any size; the ring's last row may be a chunk of its own."""
   suffix, capacity, add_count = ring
   shape, dtype = kind
-  seed = data.draw(st.integers(0, 99))
-  rng = np.random.default_rng(seed)
+  rng = np.random.default_rng(data.draw(st.integers(0, 99)))
   frames = rng.integers(0, 100, (capacity, *shape)).astype(dtype)
   logs = tmp_path_factory.mktemp('logs')
   packing.write(logs, suffix, add_count, np.zeros(capacity), frames)

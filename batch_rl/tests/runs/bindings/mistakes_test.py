@@ -62,6 +62,7 @@ def load(binding, path=CONFIG):
     (f'{AGENT}.network=@NoNetwork', 'NoNetwork'),
     (f'{AGENT}.gamma=%discount', 'discount=VALUE'),
     (f'a=%a\n{AGENT}.num_heads=%a', '%a'),
+    (f'a=(%a, 1)\n{AGENT}.observation_shape=%a', '%a is defined by itself'),
     # Values out of range.
     (f'{AGENT}.update_period=0', 'integer from 1'),
     (f'{AGENT}.num_heads=2.5', 'integer from 1'),
@@ -102,6 +103,7 @@ def test_a_binding_that_is_refused(refusal, binding, remedy):
     f'{RUNNER}.evaluation_steps=0',
     f'{AGENT}.gamma=1',
     f'heads=%number\n{AGENT}.num_heads=%heads\nnumber=5',
+    f'size=84\n{AGENT}.observation_shape=(%size, %size)',
     f'{AGENT}.num_heads=0\n{AGENT}.num_heads=1',  # The later one counts.
     f'{ADAM}.learning_rate=@rate_of_ones_own',
     'FixedReplayBuffer.subset="best_trajectories(0.1)"',
