@@ -9,7 +9,9 @@ samples to the last
 
 - anonymous memory (all but mapped files) grew by at most 2 %,
 - no more files stayed open,
-- updates per second of processor time changed by at most 10 %.
+- updates per second of processor time changed by at most 10 %. The machine itself may be slower
+  for minutes, e.g. by other users. So a fixed computation is timed all the while, and the change
+  is relative to that of its speed, which is in the column `machine %`.
 
 The exit code is 1 if a run is not steady. Each finished run adds a row to the table in `--out`;
 with `--update`, it is `benchmarks/measured/endurance.csv`. The same command continues: runs
@@ -55,6 +57,7 @@ EXTENT = {
   ('online', 'minatar'): (20_000, 2_000),
   ('online', 'atari'): (2_000, 250),
 }
+_REFERENCE = np.full((48, 48), 0.1, np.float32)
 EPISODE = 200  # agent steps at most: training ends with an episode
 if measuring.QUICK:
   PERIOD, MINUTES, SIZES = 0.0, 0.25, ('atari',)
@@ -86,6 +89,7 @@ class Sample(NamedTuple):
     anonymous: That without mapped files.
     files: Number of files that stay open, see `open_files`.
     threads: Number of threads.
+    reference: Mean processor time of `reference` in seconds since the last sample.
   """
 
   seconds: float
@@ -96,6 +100,7 @@ class Sample(NamedTuple):
   anonymous: int
   files: int
   threads: int
+  reference: float
 
 
 def find() -> list[Run]:
@@ -199,13 +204,14 @@ class Endurance:
   ) -> Iterator[Sample]:
     """Yields samples until the run has had its time, or ends."""
     start, due, written = time.monotonic(), 0.0, 0.0
-    cpu_seconds = 0.0
+    cpu_seconds, costs = 0.0, list[float]()
     while (
       process.poll() is None
       and cpu_seconds < self._cpu_seconds
       and not self.stop.wait(0.2)
     ):
       now = time.monotonic() - start
+      costs.append(reference())
       latest = progress.read(str(directory / 'run'))
       # A new file tells the number of updates at this moment.
       if now < due or latest is None or latest['time'] == written:
@@ -226,7 +232,17 @@ class Endurance:
         processes.memory('Anonymous', process.pid),
         open_files(observed),
         observed.num_threads(),
+        np.mean(costs),
       )
+      costs.clear()
+
+
+def reference() -> float:
+  """Returns the processor time of a fixed computation in seconds, some 0.001."""
+  start, values = time.thread_time(), _REFERENCE
+  for _ in range(20):
+    values = np.tanh(values @ _REFERENCE)
+  return time.thread_time() - start
 
 
 def open_files(process: psutil.Process) -> int:
@@ -251,10 +267,11 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
   def rate(part):
     return np.polyfit(part.cpu_seconds, part.updates, 1)[0]
 
+  machine = middle.reference.mean() / last.reference.mean()
   change = {
     'memory': last.anonymous.median() / middle.anonymous.median() - 1,
     'files': last.files.max() - middle.files.max(),
-    'rate': rate(last) / rate(middle) - 1,
+    'rate': rate(last) / rate(middle) / machine - 1,
   }
   steady = (
     change['memory'] <= MEMORY
@@ -272,6 +289,7 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
     'threads': last.threads.max(),
     'updates/s': rate(last),
     'rate %': 100 * change['rate'],
+    'machine %': 100 * (machine - 1),
     'steady': 'yes' if steady else 'no',
   }
 
