@@ -238,7 +238,7 @@ class Endurance:
 
 
 def reference() -> float:
-  """Returns the processor time of a fixed computation in seconds, some 0.001."""
+  """Returns the processor time of a fixed computation in seconds, some 0.0002."""
   start, values = time.thread_time(), _REFERENCE
   for _ in range(20):
     values = np.tanh(values @ _REFERENCE)
