@@ -183,8 +183,7 @@ class Reader:
     rows are steps, as is the last row.
     """
     store, stop = self._store, min(begin + self.padding, stop - 1)
-    is_reset = begin == 0 and store.starts_at_reset
-    is_after_gap = begin in store.breaks and not is_reset
+    is_after_gap = begin in store.breaks and (begin or store.suffixes[0])
     if not is_after_gap or stop <= begin:
       return 0
     frames = self._frames(begin, stop)

@@ -152,7 +152,7 @@ def test_an_evaluation_is_outdated_after_more_training(make):
   cell = make('', job='evaluate')
   assert cells.run(cell).state == cells.DONE
   # Training has continued: within an iteration, and to its end.
-  user_code.write(pathlib.Path('checkpoints/ckpt-1-5/checkpoint.json'), '')
+  user_code.write(pathlib.Path('checkpoints/ckpt-1-5/checkpoint.json'), '5')
   assert cells.status(cell).state == cells.DONE
   user_code.write(pathlib.Path('checkpoints/ckpt-1/checkpoint.json'), '1')
   assert cells.status(cell).state == cells.WAITING
