@@ -155,7 +155,11 @@ def binding_statements(
 
 
 def _import_agents(sources: Iterable[Source]) -> None:
-  for _, selector, parameter, value, _ in binding_statements(sources):
+  found = [*binding_statements(sources)]
+  macros = {s.selector: s.value for s in found if not s.arg_name}
+  for _, selector, parameter, value, _ in found:
+    if isinstance(value, syntax.Reference):
+      value = macros.get(value.arguments[0])
     if (
       parameter == 'agent_name'
       and re.fullmatch(r'create_\w+_agent', selector)

@@ -95,7 +95,7 @@ def test_statements_take_effect_in_their_order(tmp_path):
 
 @pytest.mark.parametrize(
   'imported',
-  ['import mine', "create_offline_agent.agent_name = 'mine.MyAgent'"],
+  ['import mine', "a = 'mine.MyAgent'\ncreate_offline_agent.agent_name = %a"],
 )
 def test_modules_are_imported_from_beside_the_file(tmp_path, imported):
   write(tmp_path / 'conf/mine.py', user_code.AGENT)
