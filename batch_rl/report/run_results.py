@@ -194,14 +194,10 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     raise ValueError('there is no such directory, or nothing is in it')
   record = run_record.read(directory) or {}
   # A gin file may bind both runners.
-  unused = 'LoggedRunner' if 'replay_dir' in record else 'FixedReplayRunner'
-  bindings = {
-    name: value
-    for name, value in run_record.bindings(
-      record.get('gin_config') or ''
-    ).items()
-    if not re.search(rf'(^|[./]){unused}\.', name)
-  }
+  other = 'LoggedRunner' if 'replay_dir' in record else 'FixedReplayRunner'
+  of_other = re.compile(rf'(.*[./])?{other}\.')
+  bound = run_record.bindings(record.get('gin_config') or '')
+  bindings = {k: v for k, v in bound.items() if not of_other.match(k)}
   record = _without_nulls(record)
   data, environment, versions, code = (
     _without_nulls(record.get(name))
@@ -365,7 +361,8 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
   steps = _runner_number(bindings, 'training_steps')
   if 'replay_dir' not in record:
     return f'{steps:,} agent steps'
-  return f'{-(-steps // record.get("update_period", 4)):,} updates'
+  period = record.get('update_period', settings_lib.DEFAULTS['update_period'])
+  return f'{-(-steps // period):,} updates'
 
 
 def _game_in_path(directory: str) -> str:
