@@ -91,12 +91,8 @@ def build_offline_agent(
   """
   gin.bind_parameter('WrappedFixedReplayBuffer.prefetch', prefetch)
   # Adam's slots, unlike RMSProp's, all change at the first update.
-  arguments = {
-    'optimizer': tf.compat.v1.train.AdamOptimizer(0.01),
-    'seed': 1,
-    **SMALL[name],
-    **kwargs,
-  }
+  optimizer = tf.compat.v1.train.AdamOptimizer(0.01)
+  arguments = {'optimizer': optimizer, 'seed': 1, **SMALL[name], **kwargs}
   with tf.Graph().as_default(), small_layers():
     tf.compat.v1.set_random_seed(1)
     return (class_ or OFFLINE_CLASSES[name])(

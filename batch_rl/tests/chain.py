@@ -20,8 +20,12 @@ SETTINGS = [
   'FixedReplayRunner.create_environment_fn = @Chain',
   'FixedReplayDQNAgent.network = @TableNetwork',
   f'FixedReplayDQNAgent.gamma = {GAMMA}',
+  'FixedReplayDQNAgent.target_update_period = 20',
   'FixedReplayRunner.num_iterations = 1',
+  'FixedReplayRunner.training_steps = 400',
   'FixedReplayRunner.evaluation_steps = 20',
+  'FixedReplayRunner.probe_size = 0',
+  'tf.train.AdamOptimizer.learning_rate = 0.05',
 ]
 
 
@@ -68,9 +72,7 @@ class TableNetwork(tf.keras.Model):
 def write_log(directory, episodes=200):
   """Logs episodes of a random policy that mostly goes on."""
   random, environment = np.random.default_rng(0), Chain()
-  with replay_log.ReplayLog(
-    directory, (STATES, 1), np.float64, 10_000, 1
-  ) as log:
+  with replay_log.ReplayLog(directory, (STATES, 1), np.float64, 1000, 1) as log:
     for _ in range(episodes):
       observation = environment.reset()
       while not environment.game_over:

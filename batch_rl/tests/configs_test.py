@@ -107,9 +107,8 @@ def check(runner, class_name, expected):
   if expected:
     parts = [agent.head, agent.backup, agent.policy, agent]
     found = {k.lstrip('_'): v for part in parts for k, v in vars(part).items()}
-    found |= {
-      f'{type(term).__name__}.weight': term.weight for term in agent.terms
-    }
+    for term in agent.terms:
+      found[f'{type(term).__name__}.weight'] = term.weight
     found |= optimizer_parameters(agent.optimizer)
     found['name'] = agent_names.of_agent(agent)
     found['batch_size'] = agent._replay.states.shape.as_list()[0]

@@ -91,14 +91,11 @@ def packings(monkeypatch):
 
 @pytest.fixture
 def evaluate():
-  """Returns a function that evaluates tensors without variables."""
+  """A function that evaluates tensors without variables."""
   import tensorflow as tf
 
-  def run(tensors):
-    with tf.compat.v1.Session() as sess:
-      return sess.run(tensors)
-
-  return run
+  with tf.compat.v1.Session() as session:
+    yield session.run
 
 
 @pytest.fixture(scope='session')
@@ -151,10 +148,9 @@ def shared_agents(log_dir):
       gin.bind_parameter(f'{class_name}.gamma', cartpole.GAMMA)
       setting = 'WrappedFixedReplayBuffer.frames_on_device'
       gin.bind_parameter(setting, frames_on_device)
-      settings = {'num_actions': 5, 'min_replay_history': 10**6}
-      agent = cartpole.build_offline_agent(
-        name, log_dir, **settings, **cartpole.PERIODS
-      )
+      settings = dict(num_actions=5, min_replay_history=10**6)
+      settings |= cartpole.PERIODS
+      agent = cartpole.build_offline_agent(name, log_dir, **settings)
       gin.bind_parameter(setting, False)
       built[key] = agent, cartpole.values(agent)
     cartpole.restart(*built[key])
@@ -179,12 +175,12 @@ def synced(monkeypatch):
 
 @pytest.fixture
 def run_code():
-  """Returns a function that runs code in a process of its own; it succeeds."""
+  """Returns a function that runs code in a process that ends with `returncode`."""
 
-  def run(code, *arguments):
+  def run(code, *arguments, returncode=0):
     line = [sys.executable, '-c', code, *map(str, arguments)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == returncode, done.stderr
     return done
 
   return run

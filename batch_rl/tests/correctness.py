@@ -16,12 +16,7 @@ from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.runs import command_line
-from batch_rl.tests import (
-  cartpole,
-  equations,
-  offline_equations,
-  shipped_agents,
-)
+from batch_rl.tests import cartpole, equations, offline_equations
 from batch_rl.utils import seeding
 
 NUM_ACTIONS = 3
@@ -42,11 +37,9 @@ RMSPROP = functools.partial(
 RMSPROP_LATER = functools.partial(RMSPROP, n=1e-4)
 # beta2 is 0.999 rounded to float32, as in TensorFlow: it makes 1 - beta2 smaller by
 # a factor of 1.3e-5, which would be most of the remaining error.
+BETA2 = float(np.float32(0.999))
 ADAM = functools.partial(
-  equations.Adam,
-  learning_rate=5e-5,
-  epsilon=0.01 / 32,
-  beta2=float(np.float32(0.999)),
+  equations.Adam, learning_rate=5e-5, epsilon=0.01 / 32, beta2=BETA2
 )
 ADAM_C51 = functools.partial(ADAM, learning_rate=2.5e-4)
 ADAM_ONLINE = functools.partial(ADAM, epsilon=3.125e-5)
@@ -63,11 +56,11 @@ def _draw(shape, step, purpose=None):
 
 
 def draw_mixtures(arguments, step):
-  """Makes mixtures, by the paper and in float64, of the numbers that REM draws."""
+  """Returns REM's numbers of U(0, 1), divided by their sums as in the paper."""
   num_heads = arguments.get('num_heads') or arguments['num_networks']
   shape = num_heads, arguments.get('num_convex_combinations', 1)
   numbers = 1 - _draw(shape, step)  # complements, since they cannot all be zero
-  return {'mixtures': equations.simplex_points(numbers)}
+  return {'mixtures': numbers / numbers.sum(axis=0)}
 
 
 def draw_levels(step):
@@ -169,7 +162,7 @@ _LATER = {
   'cql_dr3': {'arguments': _ATOMS},
   'cal_ql': {
     'config': '../examples/cal_ql/cal_ql.gin',
-    'arguments': {**_ATOMS, **shipped_agents.NETWORK},
+    'arguments': {**_ATOMS, **cartpole.SMALL['dqn']},
   },
   'double': {'config': 'dqn_adam', 'arguments': {'backup': backups.Double()}},
   'dueling': {'config': 'dqn_adam', 'arguments': {'dueling': True}},
@@ -298,19 +291,12 @@ def build_agent(case, *mixins, data_dir='', **attributes):
   agents = {'online': online_agents, 'offline': offline_agents}[kind]
   name = gin.query_parameter(f'create_{kind}_agent.agent_name')
   bases = (*mixins, Recorded, agents.REGISTRY.find(name))
-  arguments = {**case.arguments}
+  arguments = {'tf_device': '/cpu:*', 'seed': SEED, **case.arguments}
+  arguments |= {'update_horizon': case.horizon, **cartpole.OBSERVATION}
   arguments.setdefault('network', cartpole.SMALL.get(name, {}).get('network'))
+  agent_class = type('Test', bases, attributes)
   with cartpole.small_layers(UNITS):
-    agent = type('Test', bases, attributes)(
-      None,
-      NUM_ACTIONS,
-      data_dir,
-      **cartpole.OBSERVATION,
-      update_horizon=case.horizon,
-      tf_device='/cpu:*',
-      seed=SEED,
-      **arguments,
-    )
+    agent = agent_class(None, NUM_ACTIONS, data_dir, **arguments)
   networks = variables_of(agent)
   for seed, variables in enumerate(networks.values(), WEIGHTS_SEED):
     arrays = draw_weights([v.shape.as_list() for v in variables], seed)
@@ -350,9 +336,8 @@ def run_agent(case):
     for step, batch in zip(STEPS, BATCHES, strict=True):
       agent.training_steps = step
       feed = {getattr(agent._replay, k): array for k, array in batch.items()}
-      loss, values, _ = agent._sess.run(
-        [agent.minimised, gradients, agent._train_op], feed
-      )
+      fetched = [agent.minimised, gradients, agent._train_op]
+      loss, values, _ = agent._sess.run(fetched, feed)
       weights = agent._sess.run(networks)
       np.testing.assert_equal(weights.get('target'), first.get('target'))
       updates.append(Update(float(loss), values, _trained(weights)))
@@ -366,9 +351,7 @@ def transcribe(case, first, batches=BATCHES, synchronise=False):
   `first` has the first weights of each network and the target copy, to which weights
   may be copied after each update.
   """
-  weights = {
-    n: [a.astype(np.float64) for a in some] for n, some in first.items()
-  }
+  weights = tf.nest.map_structure(np.float64, first)
   optimizers = [case.optimizer() for _ in _trained(weights)]
   updates = []
   for step, arrays in zip(STEPS, batches, strict=True):

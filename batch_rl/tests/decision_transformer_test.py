@@ -29,13 +29,9 @@ def _one_thread():
 
 
 def open_log(directory):
-  return dataset.ReplayLog(
-    directory / 'replay_logs',
-    (10, 10, 4),
-    np.uint8,
-    stack_size=1,
-    metadata={'environment': {'game': GAME, 'num_actions': 6}},
-  )
+  metadata = {'environment': {'game': GAME, 'num_actions': 6}}
+  arguments = directory / 'replay_logs', (10, 10, 4), np.uint8
+  return dataset.ReplayLog(*arguments, stack_size=1, metadata=metadata)
 
 
 def test_a_run_is_learnt_from_and_played(tmp_path, capsys):
@@ -43,14 +39,11 @@ def test_a_run_is_learnt_from_and_played(tmp_path, capsys):
   actions = np.random.default_rng(0).integers(6, size=200)
   with open_log(tmp_path) as log:
     for action in actions.tolist():
-      log.add(
-        np.zeros((10, 10, 4), np.uint8), action, action / 5, terminal=True
-      )
+      log.add(np.zeros((10, 10, 4), np.uint8), action, action / 5, True)
   options = '--width=16 --heads=2 --layers=2 --updates=20 --batch_size=32'
   options += ' --learning_rate=0.02 --warm_up=1 --context=3 --episodes=2'
-  user_code.run_script(
-    str(SCRIPT), str(tmp_path), *options.split(), '--targets', '0', '1'
-  )
+  options += ' --targets 0 1'
+  user_code.run_script(str(SCRIPT), str(tmp_path), *options.split())
   loss, log, *targets = capsys.readouterr().out.splitlines()
   assert float(loss.split()[4]) < np.log(6) - 0.2  # the mean of all updates
   assert log == f'log: mean return {actions.mean() / 5:.2f}, best 1'

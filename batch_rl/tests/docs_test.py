@@ -44,10 +44,9 @@ def check_program(module, arguments, monkeypatch):
       parse(*args, **kwargs)
       raise ParsedError
 
-    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', parse_only)
-    with pytest.raises(ParsedError):
+    with monkeypatch.context() as patch, pytest.raises(ParsedError):
+      patch.setattr(argparse.ArgumentParser, 'parse_args', parse_only)
       importlib.import_module(f'{module}.__main__').main(arguments)
-    monkeypatch.undo()
     return
   text = source.read_text()
   if source.name == 'train.py':
@@ -60,15 +59,12 @@ def check_program(module, arguments, monkeypatch):
 
 def check_gin(package, arguments):
   """Checks that a training program accepts the settings of its flags."""
-  found = {
-    name: [] for name in ('gin_files', 'gin_bindings', 'config', 'agent_name')
-  }
+  found = {'gin_files': [], 'gin_bindings': [], 'config': [], 'agent_name': []}
   for name, _, value in (a[2:].partition('=') for a in arguments):
     found.get(name, []).append(value)
   given = types.SimpleNamespace(**found, module_dirs=())
-  given.config, given.agent_name = map(
-    ''.join, (given.config, given.agent_name)
-  )
+  given.config = ''.join(given.config)
+  given.agent_name = ''.join(given.agent_name)
   gin.clear_config()
   importlib.import_module(f'{package}.run_experiment')
   registry = importlib.import_module(f'{package}.agents').REGISTRY
@@ -133,9 +129,8 @@ def load_protocol(name, parameter):
 
 def test_the_table_of_protocols_has_their_subsets_and_hashes():
   text = (ROOT / 'docs/data/tools.md').read_text()
-  data = store.Store(
-    str(ROOT / 'data/MinAtar-Breakout/1/replay_logs'), pack=False
-  )
+  logs = ROOT / 'data/MinAtar-Breakout/1/replay_logs'
+  data = store.Store(str(logs), pack=False)
   found = re.findall(r'`(\w+)` \| `(.+?)` .* `(\w{16})`', text)
   for name, subset, digits in found:
     assert load_protocol(name, 'FixedReplayBuffer.subset') == subset

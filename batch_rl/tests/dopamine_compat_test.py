@@ -58,9 +58,8 @@ tensorflow.get_logger().warning('Warnings of TensorFlow are kept.')
 
 def test_deferred_packages_are_imported_at_their_first_use():
   importlib.import_module('batch_rl.agents')
-  run_experiment = importlib.import_module(
-    'dopamine.discrete_domains.run_experiment'
-  )
+  name = 'dopamine.discrete_domains.run_experiment'
+  run_experiment = importlib.import_module(name)
   deferred = run_experiment.jax_dqn_agent
   agent = importlib.import_module('dopamine.jax.agents.dqn.dqn_agent')
   assert agent.JaxDQNAgent is deferred.JaxDQNAgent
@@ -105,12 +104,10 @@ for package in ('agents', 'baselines', 'fixed_replay', 'multi_head', 'runs'):
 
 def test_fixes_are_installed_once():
   importlib.import_module('batch_rl.agents')
-  finders, filters = (
-    list(x) for x in (sys.meta_path, logging.getLogger('tensorflow').filters)
-  )
+  logger = logging.getLogger('tensorflow')
+  finders, filters = sys.meta_path[:], logger.filters[:]
   dopamine_compat.activate()
-  assert sys.meta_path == finders
-  assert logging.getLogger('tensorflow').filters == filters
+  assert (sys.meta_path, logger.filters) == (finders, filters)
 
 
 def test_old_names_of_dopamines_modules_give_the_same_modules():

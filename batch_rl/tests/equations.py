@@ -26,7 +26,6 @@ quantiles or atoms, outputs an action.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -108,22 +107,18 @@ class Networks:
     fixed: Networks behind a stop of the gradient; None for these.
   """
 
-  def __init__(
-    self,
-    weights: Mapping[str, list[np.ndarray]],
-    fixed: 'Networks | None' = None,
-  ):
+  def __init__(self, weights, fixed=None):
     self._weights = weights
     self.fixed = fixed or self
 
-  def q(self, name: str, states: np.ndarray, actions: int) -> np.ndarray:
+  def q(self, name, states, actions):
     """Returns the outputs, (B, A), or (B, A, N) if there are several an action."""
     outputs = forward(self._weights[name], states)[2]
     if outputs.shape[1] == actions:
       return outputs
     return outputs.reshape(len(states), actions, -1)
 
-  def heads(self, name: str, states: np.ndarray, actions: int) -> np.ndarray:
+  def heads(self, name, states, actions):
     """Returns the Q-values of all heads or separate networks, (B, A, K)."""
     arrays = self._weights[name]
     outputs = [
@@ -132,26 +127,24 @@ class Networks:
     ]
     return np.concatenate(outputs, axis=2)
 
-  def features(self, states: np.ndarray) -> np.ndarray:
+  def features(self, states):
     """Returns the inputs of the online network's last layer, (B, units)."""
     return forward(self._weights['online'], states)[1]
 
-  def behaviour(self, states: np.ndarray) -> np.ndarray:
+  def behaviour(self, states):
     """Returns the logits of BCQ's G, on the torso of the online network, (B, A)."""
     torso = forward(self._weights['online'], states)[0]
     kernel, bias, last_kernel, last_bias = self._weights['behaviour']
     return np.maximum(torso @ kernel + bias, 0) @ last_kernel + last_bias
 
-  def dueling(self, name: str, states: np.ndarray) -> np.ndarray:
+  def dueling(self, name, states):
     """Wang et al., Equation 9, (B, A)."""
     torso, _, advantages = forward(self._weights[name], states)
     kernel, bias, last_kernel, last_bias = self._weights[name][6:]
     value = np.maximum(torso @ kernel + bias, 0) @ last_kernel + last_bias
     return value + advantages - advantages.mean(axis=1, keepdims=True)
 
-  def quantiles(
-    self, name: str, states: np.ndarray, taus: np.ndarray
-  ) -> np.ndarray:
+  def quantiles(self, name, states, taus):
     """IQN, Equation 4: psi(s) * phi(tau) in the place of psi(s), (B, A, N)."""
     arrays = self._weights[name]
     kernel, bias = arrays[6:]
@@ -167,11 +160,7 @@ class Networks:
     return np.stack(rows)
 
 
-def differentiate(
-  loss: Callable[[Networks], float],
-  weights: Mapping[str, list[np.ndarray]],
-  change: float = 1e-6,
-) -> dict[str, list[np.ndarray]]:
+def differentiate(loss, weights, change=1e-6):
   """Returns central differences of a loss, like `weights` without the target copy."""
   moved = {name: [w.copy() for w in some] for name, some in weights.items()}
   networks = Networks(moved, fixed=Networks(weights))
@@ -228,9 +217,8 @@ def ensemble_dqn(networks, batch, actions):
   """
   q = networks.heads('online', batch.state, actions)
   values = networks.heads('target', batch.next_state, actions).max(axis=1)
-  return mean(
-    [td_loss(q[:, :, k], values[:, k], batch) for k in range(q.shape[2])]
-  )
+  heads = range(q.shape[2])
+  return mean([td_loss(q[:, :, k], values[:, k], batch) for k in heads])
 
 
 def averaged_ensemble_dqn(networks, batch, actions):
@@ -260,11 +248,6 @@ def rem(networks, batch, actions):
   values = (target_q @ batch.mixtures).max(axis=1)
   pairs = zip(batch.mixtures.T, values.T, strict=True)
   return mean([td_loss(q @ alpha, value, batch) for alpha, value in pairs])
-
-
-def simplex_points(numbers):
-  """Agarwal et al., REM: numbers of U(0, 1), divided by their sum."""
-  return np.stack([column / sum(column) for column in numbers.T], axis=1)
 
 
 def quantile_huber(error, tau, kappa=1.0):
@@ -361,9 +344,8 @@ class CenteredRMSProp:
     """Returns the new weights."""
     self.n = self.decay * self.n + (1 - self.decay) * g**2
     self.m = self.decay * self.m + (1 - self.decay) * g
-    return w - self.learning_rate * g / np.sqrt(
-      self.n - self.m**2 + self.epsilon
-    )
+    root = np.sqrt(self.n - self.m**2 + self.epsilon)
+    return w - self.learning_rate * g / root
 
 
 @dataclasses.dataclass

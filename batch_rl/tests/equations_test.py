@@ -60,11 +60,8 @@ NO_TERMINALS = [
   [
     ('DQN (Nature), n = 3', {'batches': NO_TERMINALS}),
     ('QR-DQN, n = 3', {'horizon': 1}),
-    # Each step gets the mixtures of the other.
-    (
-      'REM, n = 3',
-      {'draw': lambda step: REM.draw(sum(correctness.STEPS) - step)},
-    ),
+    # Each step, 0 or 4, gets the mixtures of the other.
+    ('REM, n = 3', {'draw': lambda step: REM.draw(4 - step)}),
     ('Ensemble-DQN, n = 3', {'loss': equations.averaged_ensemble_dqn}),
     ('QR-DQN, n = 3', {'loss': correctness.qr_dqn(0.9)}),
     ('C51, n = 3', {'loss': correctness.c51(9.9)}),

@@ -28,14 +28,9 @@ SHORT = programs.of_runner(
 def train_example(name, replay_dir, *bindings):
   """Trains a copy of an example by the program; returns the results."""
   shutil.copytree(EXAMPLES / name, name)
-  programs.run_here(
-    train,
-    base_dir=f'run_{name}',
-    replay_dir=replay_dir,
-    seed=1,
-    gin_files=[f'{name}/{name}.gin'],
-    gin_bindings=[*SHORT, *bindings],
-  )
+  given = dict(base_dir=f'run_{name}', replay_dir=replay_dir, seed=1)
+  given |= dict(gin_files=[f'{name}/{name}.gin'])
+  programs.run_here(train, gin_bindings=[*SHORT, *bindings], **given)
   return run_results.read_run(f'run_{name}')
 
 
@@ -71,11 +66,10 @@ def test_transitions_are_read_as_tensordicts(tmp_path):
   sampler = dataset.open(tmp_path).transitions(seed=1)
   batch, expected = next(example['transitions'](sampler)), sampler.batch(0, 32)
   ended = expected.terminal.astype(bool)[:, None]
+  after = batch['next']
   np.testing.assert_array_equal(batch['observation'], expected.state)
-  np.testing.assert_array_equal(
-    batch['next', 'observation'], expected.next_state
-  )
-  np.testing.assert_array_equal(batch['next', 'done'], ended)
+  np.testing.assert_array_equal(after['observation'], expected.next_state)
+  np.testing.assert_array_equal(after['done'], ended)
 
 
 @pytest.mark.usefixtures('own_folder')
@@ -88,16 +82,12 @@ def test_an_environment_is_logged_and_trained_on():
   assert statistics.game == 'GridWorld'
   assert statistics.totals()['episodes'] == 300
   # Each step costs 0.1; the opposite corner is 8 steps away.
-  np.testing.assert_allclose(
-    statistics.returns, -0.1 * statistics.lengths, rtol=1e-5
-  )
+  expected = -0.1 * statistics.lengths
+  np.testing.assert_allclose(statistics.returns, expected, rtol=1e-5)
   assert statistics.lengths.min() >= 8 and len(statistics.actions) == 4
   # With any seed, 1,000 updates suffice for the shortest way.
-  trained = train_example(
-    'own_environment',
-    'data/GridWorld/1',
-    'FixedReplayRunner.training_steps = 4000',
-  )
+  longer = 'FixedReplayRunner.training_steps = 4000'
+  trained = train_example('own_environment', 'data/GridWorld/1', longer)
   assert trained.game == 'GridWorld'
   assert '?' not in trained.protocol.values()  # There is no ROM.
   assert trained.returns.tolist() == pytest.approx([-0.8])

@@ -53,23 +53,17 @@ class FixedReplayRunnerTest(absltest.TestCase):
     tf.compat.v1.reset_default_graph()
     gin.clear_config()
     game = games.logged_game(self.data_dir) or 'Pong'
-    command_line.load_gin(
-      ['batch_rl/fixed_replay/configs/dqn.gin'],
-      [
-        *_BINDINGS,
-        f'FixedReplayBuffer.cache_dir = "{self.stores}"',
-        f'FixedReplayRunner.num_iterations = {num_iterations}',
-        f'atari_lib.create_atari_environment.game_name = "{game}"',
-        *bindings,
-      ],
-    )
-    create_agent = functools.partial(
-      run_experiment.create_offline_agent,
-      **{'replay_data_dir': self.data_dir, **(agent or {})},
-    )
-    return run_experiment.FixedReplayRunner(
-      self.base_dir, create_agent, **kwargs
-    )
+    bound = [
+      *_BINDINGS,
+      f'FixedReplayBuffer.cache_dir = "{self.stores}"',
+      f'FixedReplayRunner.num_iterations = {num_iterations}',
+      f'atari_lib.create_atari_environment.game_name = "{game}"',
+      *bindings,
+    ]
+    command_line.load_gin(['batch_rl/fixed_replay/configs/dqn.gin'], bound)
+    given = {'replay_data_dir': self.data_dir, **(agent or {})}
+    create = functools.partial(run_experiment.create_offline_agent, **given)
+    return run_experiment.FixedReplayRunner(self.base_dir, create, **kwargs)
 
   def test_trains_evaluates_and_resumes(self):
     two = 'FixedReplayRunner.evaluation_environments = 2'

@@ -19,9 +19,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 )
 def test_an_sdist_is_a_clone_and_its_wheel_the_package(tmp_path):
   """The wheel has every module, config and table, but no tests."""
-  tracked = subprocess.check_output(
-    ['git', 'ls-files', '-z'], cwd=ROOT, text=True
-  )
+  line = ['git', 'ls-files', '-z']
+  tracked = subprocess.check_output(line, cwd=ROOT, text=True)
   code = f'from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})'
   subprocess.run([sys.executable, '-c', code], cwd=ROOT, check=True)
   (sdist,) = tmp_path.glob('*.tar.gz')
@@ -40,11 +39,9 @@ def test_an_sdist_is_a_clone_and_its_wheel_the_package(tmp_path):
   }
   # A user's file includes one of the installed package, from any directory.
   packed.extractall(tmp_path / 'site')
-  inner = tmp_path / 'site/batch_rl/baselines/configs/inner.gin'
-  inner.write_text('capacity = 1000')
-  (tmp_path / 'mine.gin').write_text(
-    "include 'batch_rl/baselines/configs/inner.gin'"
-  )
+  inner = 'batch_rl/baselines/configs/inner.gin'
+  (tmp_path / 'site' / inner).write_text('capacity = 1000')
+  (tmp_path / 'mine.gin').write_text(f"include '{inner}'")
   code = """
 import gin
 from batch_rl.runs import gin_files
@@ -90,10 +87,7 @@ def test_data_only_requires_what_the_data_import():
           allowed = {'dataset', 'utils', 'atari', 'minatar', 'dopamine_compat'}
           assert {*own[:1]} <= allowed, path
           imported = ROOT / name.replace('.', '/')
-          found = [
-            imported.with_suffix('.py'),
-            imported.parent.with_suffix('.py'),
-          ]
+          found = [p.with_suffix('.py') for p in (imported, imported.parent)]
           paths += [p for p in found if p.exists() and p not in paths]
         elif top not in {*OPTIONAL, *sys.stdlib_module_names}:
           found = {d.replace('_', '-') for d in providers.get(top, ())}

@@ -7,8 +7,7 @@ import numpy as np
 
 from batch_rl.dataset.sampling import sampler
 from batch_rl.dataset.shards import replay_log, shard_files, shard_reader
-from batch_rl.dataset.store import store
-from batch_rl.tests import shards
+from batch_rl.tests import known_runs, shards
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
 # Lengths of the episodes of a typical run.
@@ -70,8 +69,7 @@ def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
 
 def transitions(data_dir, stack_size=4, horizon=1):
   """Reads all transitions of a run by column, e.g. `state` and `next_state`."""
-  run = store.Store(str(data_dir))
-  run.wait()
+  run = known_runs.open_store(data_dir)
   draw = sampler.Sampler(run, stack_size, horizon, gamma=0.5)
   batch = draw.gather(draw.valid_rows())
   after = batch.steps[:, None] + np.arange(stack_size)

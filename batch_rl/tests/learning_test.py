@@ -74,26 +74,20 @@ OFFLINE = """
 def offline_dqn(*bindings):
   """Returns gin bindings of an offline DQN, formatted as the further `bindings`."""
   text = '\n'.join((EVERYWHERE, LEARNER, *bindings))
-  return text.format(
-    runner='FixedReplayRunner',
-    create_agent='create_offline_agent',
-    agent='FixedReplayDQNAgent',
-    name='dqn',
-  )
+  classes = dict(runner='FixedReplayRunner', agent='FixedReplayDQNAgent')
+  return text.format(create_agent='create_offline_agent', name='dqn', **classes)
 
 
 def offline_creator(data_dir):
   """Returns the function by which a runner creates agents on shards."""
-  return functools.partial(
-    offline.create_offline_agent, replay_data_dir=str(data_dir)
-  )
+  create = offline.create_offline_agent
+  return functools.partial(create, replay_data_dir=str(data_dir))
 
 
 def online_creator(log_dir, **kwargs):
   """Returns the function by which a runner creates agents that log."""
-  return functools.partial(
-    online.create_online_agent, replay_log_dir=str(log_dir), **kwargs
-  )
+  create = online.create_online_agent
+  return functools.partial(create, replay_log_dir=str(log_dir), **kwargs)
 
 
 def run_gin(runner_class, create_agent, base_dir, text):
@@ -109,12 +103,9 @@ def run_gin(runner_class, create_agent, base_dir, text):
 
 def run(runner_class, create_agent, base_dir, templates, agent, name=None):
   """Runs all iterations; returns the mean return of the last evaluation."""
-  text = ''.join((EVERYWHERE, *templates)).format(
-    runner=runner_class.__name__,
-    create_agent=create_agent.func.__name__,
-    agent=agent,
-    name=name,
-  )
+  create, runner = create_agent.func.__name__, runner_class.__name__
+  names = dict(create_agent=create, runner=runner, agent=agent, name=name)
+  text = ''.join((EVERYWHERE, *templates)).format(**names)
   runner = run_gin(runner_class, create_agent, base_dir, text)
   *_, last = runner._logger.data.values()
   return last['eval_average_return'][0]
@@ -140,10 +131,8 @@ def small_layers():
 def random_run(tmp_path_factory):
   """10,000 random actions in five shards."""
   run_dir = tmp_path_factory.mktemp('random')
-  create_agent, base_dir = online_creator(run_dir), run_dir / 'online'
-  evaluation = run(
-    online.LoggedRunner, create_agent, base_dir, (RANDOM,), 'RandomAgent'
-  )
+  arguments = online.LoggedRunner, online_creator(run_dir), run_dir / 'online'
+  evaluation = run(*arguments, (RANDOM,), 'RandomAgent')
   manifest = (run_dir / 'replay_logs' / 'manifest.json').read_text()
   logged = json.loads(manifest)['episodes']['return']['mean']
   assert max(evaluation, logged) < LEARNT / 3
@@ -159,9 +148,8 @@ def test_learns_from_random_actions(name, random_run, tmp_path):
 def test_does_not_learn_without_true_terminals(random_run, tmp_path):
   rows = cartpole.read_log(random_run / 'replay_logs')
   np.random.default_rng(0).shuffle(rows['terminal'])
-  with replay_log.ReplayLog(
-    str(tmp_path / 'replay_logs'), (4, 1), np.float64, 2500, stack_size=1
-  ) as log:
+  logs = tmp_path / 'replay_logs'
+  with replay_log.ReplayLog(logs, (4, 1), np.float64, 2500, 1) as log:
     for row in zip(*rows.values(), strict=True):
       log.add(*row)
   assert learn_offline('dqn', tmp_path, tmp_path) < LEARNT / 2

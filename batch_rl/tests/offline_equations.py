@@ -70,9 +70,8 @@ def bcq(networks, batch, actions, threshold=0.3):
 
 def cql_penalty(q, batch):
   """Kumar et al., 2020, Equation 4: log sum_a exp Q(s, a) - Q(s, a_data)."""
-  return mean(
-    [np.log(sum(np.exp(q[j]))) - q[j, a] for j, a in enumerate(batch.action)]
-  )
+  pairs = zip(q, batch.action, strict=True)
+  return mean([np.log(sum(np.exp(row))) - row[a] for row, a in pairs])
 
 
 def dr3_penalty(networks, batch):
@@ -151,9 +150,8 @@ def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
       for samples in z[j].T:
         y = bonus + batch.target(j, policy @ (samples - scaled))
         error = y - theta[j, a, i]
-        loss += (
-          equations.quantile_huber(error, tau_i, kappa) / kappa / len(z[j].T)
-        )
+        rho = equations.quantile_huber(error, tau_i, kappa) / kappa
+        loss += rho / len(z[j].T)
     losses.append(loss)
   return mean(losses)
 
@@ -191,17 +189,12 @@ def histogram(y, edges, ratio=0.75):
   return np.diff(phi) / (phi[-1] - phi[0])
 
 
-def hl_gauss(
-  networks, batch, actions, bins=51, vmax=10.0, ratio=0.75, is_double=False
-):
+def hl_gauss(networks, batch, actions, is_double=False):
   """Cross-entropy with the `histogram` of the target."""
-  edges = np.linspace(-vmax, vmax, bins + 1)
+  edges = np.linspace(-10, 10, 52)
   support = (edges[1:] + edges[:-1]) / 2
-  return _classification(
-    *(networks, batch, actions, support),
-    lambda y: histogram(y, edges, ratio),
-    is_double,
-  )
+  labels = functools.partial(histogram, edges=edges)
+  return _classification(networks, batch, actions, support, labels, is_double)
 
 
 def hl_gauss_cql(networks, batch, actions):

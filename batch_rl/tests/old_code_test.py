@@ -332,13 +332,9 @@ def test_a_quantile_agent_has_its_old_names(log_dir):
 
 
 def test_an_agent_mixes_the_heads_of_old_networks(log_dir):
+  mixtures = dict(transform_strategy='STOCHASTIC', num_convex_combinations=2)
   agent = build(
-    'multi_head_dqn',
-    log_dir,
-    num_heads=3,
-    transform_strategy='STOCHASTIC',
-    num_convex_combinations=2,
-    network=OldNetwork,
+    'multi_head_dqn', log_dir, num_heads=3, network=OldNetwork, **mixtures
   )
   outputs = agent._net_outputs
   assert outputs.q_heads.shape[-1] == 3  # They are mixed in the loss.

@@ -67,14 +67,11 @@ def run(runner_class, directory, iterations):
 
   def create_agent(sess, environment, summary_writer=None):
     data_dir = str(directory / 'log')
-    return train.create_agent(
-      sess, environment, data_dir, summary_writer=summary_writer
-    )
+    return train.create_agent(sess, environment, data_dir, summary_writer)
 
   with tf.Graph().as_default(), cartpole.small_layers():
-    runner = runner_class(
-      str(directory / 'run'), create_agent, num_iterations=iterations
-    )
+    arguments = str(directory / 'run'), create_agent
+    runner = runner_class(*arguments, num_iterations=iterations)
     runner.run_experiment()
     return runner, cartpole.weights(runner._agent, 'Online')
 
@@ -82,9 +79,7 @@ def run(runner_class, directory, iterations):
 def test_an_agent_without_the_mixin_is_refused(tmp_path, monkeypatch):
   agent = types.SimpleNamespace(summary_writer=None)
   monkeypatch.setattr(train, 'create_agent', lambda *_, **__: agent)
-  with pytest.raises(
-    ValueError, match='SimpleNamespace is not an offline agent'
-  ):
+  with pytest.raises(ValueError, match='SimpleNamespace is not an offline'):
     run(run_experiment.FixedReplayRunner, tmp_path, 1)
 
 
@@ -133,16 +128,11 @@ def test_a_program_makes_agents_by_its_function_or_one_that_replaces_it(
 
   monkeypatch.setattr(module, runner, make_runner)
   monkeypatch.setattr(command_line, 'finish', lambda runner: None)
-  monkeypatch.setattr(
-    module, f'create_{kind}_agent', lambda *args, **kwargs: (args, kwargs)
-  )
-  settings = {
-    'base_dir': 'base',
-    'replay_dir': str(SAMPLE),
-    'replay_log_dir': 'logs',
-    'agent_name': 'quantile',
-    'gin_bindings': ['create_atari_environment.game_name = "Pong"'],
-  }
+  create = f'create_{kind}_agent'
+  monkeypatch.setattr(module, create, lambda *args, **kwargs: (args, kwargs))
+  settings = dict(base_dir='base', replay_log_dir='logs', agent_name='quantile')
+  pong = ['create_atari_environment.game_name = "Pong"']
+  settings |= dict(replay_dir=str(SAMPLE), gin_bindings=pong)
   programs.run_here(program, **settings)
   function = program.create_agent
   monkeypatch.setattr(program, 'create_agent', lambda *_, **kwargs: kwargs)

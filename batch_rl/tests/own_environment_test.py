@@ -30,16 +30,14 @@ EVERYWHERE = f"""
     {{agent}}.epsilon_eval = 0.5
     run_seed.seed = 3
 """
-ONLINE = (
-  EVERYWHERE.format(
-    program='online', runner='LoggedRunner', agent='LoggedDQNAgent'
-  )
-  + """
+ONLINE = EVERYWHERE.format(
+  program='online', runner='LoggedRunner', agent='LoggedDQNAgent'
+)
+ONLINE += """
     LoggedDQNAgent.min_replay_history = 40
     WrappedLoggedReplayBuffer.replay_capacity = 100
     WrappedLoggedReplayBuffer.shard_capacity = 100
 """
-)
 
 
 OFFLINE = EVERYWHERE.format(
@@ -50,10 +48,8 @@ OFFLINE = EVERYWHERE.format(
 @pytest.fixture(scope='module')
 def logged(tmp_path_factory):
   directory = tmp_path_factory.mktemp('logged')
-  create_agent = learning_test.online_creator(directory)
-  learning_test.run_gin(
-    online.LoggedRunner, create_agent, directory / 'run', ONLINE
-  )
+  create = learning_test.online_creator(directory)
+  learning_test.run_gin(online.LoggedRunner, create, directory / 'run', ONLINE)
   described = {'game': 'RandomWalk', 'num_actions': 3}
   assert run_record.read(directory / 'run')['environment'] == described
   manifest = manifests.read(str(directory / 'replay_logs'))
@@ -64,10 +60,8 @@ def logged(tmp_path_factory):
 
 
 def train(logged, base_dir):
-  create_agent = learning_test.offline_creator(logged / 'replay_logs')
-  learning_test.run_gin(
-    offline.FixedReplayRunner, create_agent, base_dir, OFFLINE
-  )
+  create = learning_test.offline_creator(logged / 'replay_logs')
+  learning_test.run_gin(offline.FixedReplayRunner, create, base_dir, OFFLINE)
 
 
 @pytest.fixture(scope='module')
@@ -126,9 +120,8 @@ def test_an_online_agent_of_another_format_is_refused(tmp_path):
   for binding, message in ('', r'\(84, 84\)'), (shape, 'tf.float64'):
     gin.parse_config(binding)
     with pytest.raises(ValueError, match=message):
-      online.LoggedRunner(
-        str(tmp_path / 'run'), create_agent, random_walk.RandomWalk
-      )
+      base_dir = str(tmp_path / 'run')
+      online.LoggedRunner(base_dir, create_agent, random_walk.RandomWalk)
 
 
 def test_the_environment_of_atari_needs_a_game():

@@ -59,12 +59,8 @@ CQL = {'CQL.weight': 1.0}
 
 def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
   """Returns the hyper-parameters of an ensemble."""
-  return {
-    'num_heads': num_heads,
-    'transform_strategy': strategy,
-    'name': name,
-    'num_convex_combinations': 1,
-  }
+  mixtures = {'transform_strategy': strategy, 'num_convex_combinations': 1}
+  return {'num_heads': num_heads, 'name': name, **mixtures}
 
 
 # {config: what is expected of it}.

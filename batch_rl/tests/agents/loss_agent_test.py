@@ -150,9 +150,7 @@ def test_a_network_that_is_never_trained_is_named(make_agent, caplog):
   agent = make_agent(class_=Forgetful)
   [message] = [r.getMessage() for r in caplog.records]
   assert "Forgetful.loss does not depend on the network 'value'" in message
-  with pytest.raises(
-    ValueError, match="'late' is made when .* in build_networks"
-  ):
+  with pytest.raises(ValueError, match="'late' is made .* in build_networks"):
     agent.add_network('late', OneUnit)
 
 
@@ -230,9 +228,8 @@ class Clipped(ADAM):
 @pytest.fixture(scope='module')
 def built(log_dir):
   """A DQN; tests give it another loss or optimiser for a moment."""
-  agent = cartpole.build_offline_agent(
-    'dqn', log_dir, **cartpole.SHARED_SETTINGS
-  )
+  settings = cartpole.SHARED_SETTINGS
+  agent = cartpole.build_offline_agent('dqn', log_dir, **settings)
   agent.rng = np.random.default_rng()
   return agent
 

@@ -513,7 +513,7 @@ def test_outputs_have_a_gradient_by_the_features(make_agent):
   assert np.isfinite(list(make_agent(class_=Repelled).train_steps(1))).all()
 
 
-def test_an_ensemble_takes_one_target_or_one_for_each_head():
+def test_an_ensemble_takes_one_target_or_one_for_each_head(evaluate):
   head = ensembles.Ensemble(K, 'IDENTITY')
   random = np.random.default_rng(0)
   outputs = make_outputs('ensemble', random)
@@ -522,10 +522,7 @@ def test_an_ensemble_takes_one_target_or_one_for_each_head():
   weighted = heads.Returns(*map(tf.constant, (values, p)))
   mean = heads.Returns(tf.constant((p * values).sum(1, keepdims=True)))
   outputs.q_heads = tf.constant(outputs.q_heads)
-  with tf.compat.v1.Session(graph=outputs.q_heads.graph) as session:
-    found = session.run(
-      [head.loss(outputs, batch, t) for t in (weighted, mean)]
-    )
-  np.testing.assert_allclose(*found)
+  losses = [head.loss(outputs, batch, t) for t in (weighted, mean)]
+  np.testing.assert_allclose(*evaluate(losses))
   with pytest.raises(ValueError, match=r'targets \(7, 3\); expected \(n, 1\)'):
     head.loss(outputs, batch, weighted._replace(probabilities=None))

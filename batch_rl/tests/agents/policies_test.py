@@ -1,14 +1,11 @@
 """Policies of a user that are no function of the outputs and the seed are refused."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.discrete_domains.atari_lib import DQNNetworkType
 
 from batch_rl.agents import policies
-
-Outputs = collections.namedtuple('Outputs', 'q_values')
 
 
 def greedy(q_values):
@@ -27,7 +24,7 @@ class MyAgent:
 
 def choose(function):
   """Builds the choice by a function of Q-values, or by the class of an agent."""
-  outputs = Outputs(tf.compat.v1.placeholder(tf.float32, (None, 4)))
+  outputs = DQNNetworkType(tf.compat.v1.placeholder(tf.float32, (None, 4)))
   agent = function() if isinstance(function, type) else MyAgent()
   if agent.__class__ is MyAgent:
     agent.choose_actions = lambda outputs, seed: function(outputs.q_values)

@@ -28,9 +28,8 @@ def test_agents_are_found_by_both_kinds_of_names(find):
   assert find('rainbow') is rainbow_agent.FixedReplayRainbowAgent
   assert ONLINE.find('rem') is ONLINE.find('multi_network_dqn')
   assert registry.name_of(mine) == 'mine.MyAgent'
-  assert registry.name_of(ONLINE.find('mine.LoggedMyAgent')) == (
-    'mine.LoggedMyAgent'
-  )
+  logged = ONLINE.find('mine.LoggedMyAgent')
+  assert registry.name_of(logged) == 'mine.LoggedMyAgent'
   for name, shipped in OFFLINE.load_all().items():
     assert registry.name_of(shipped) == name
 

@@ -14,9 +14,8 @@ def make_agent(**shapes):
       tf.compat.v1.get_variable(f'Online/{name}', shape)
     session = tf.compat.v1.Session()
     session.run(tf.compat.v1.global_variables_initializer())
-    return types.SimpleNamespace(
-      _sess=session, _saver=tf.compat.v1.train.Saver()
-    )
+    saver = tf.compat.v1.train.Saver()
+    return types.SimpleNamespace(_sess=session, _saver=saver)
 
 
 def test_only_the_same_variables_are_loaded(tmp_path):

@@ -19,12 +19,11 @@ def only_roms_of_ale_py():
   gin.bind_parameter('batch_rl.atari.make_atari.rom_set', 'current')
 
 
-def play(env, num_steps, seed=0):
+def play(env, num_steps):
   """Plays at random; returns observations, rewards and ends of episodes."""
   history = [(env.reset().tobytes(), 0.0, False)]
-  for action in np.random.default_rng(seed).integers(
-    env.action_space.n, size=num_steps
-  ):
+  random = np.random.default_rng(0)
+  for action in random.integers(env.action_space.n, size=num_steps):
     observation, reward, done, _ = env.step(action)
     history.append((observation.tobytes(), reward, done))
     if done:
@@ -69,11 +68,10 @@ def test_protocol():
 
 
 def test_other_settings_and_environments():
-  continuous = atari_lib.create_atari_environment(
-    'Pong', continuous_action_threshold=0.5
-  )
+  create = atari_lib.create_atari_environment
+  continuous = create('Pong', continuous_action_threshold=0.5)
   assert continuous.action_space.shape == (3,)  # that of Gymnasium
-  env = atari_lib.create_atari_environment('Pong', sticky_actions=False)
+  env = create('Pong', sticky_actions=False)
   assert environment.describe(env)['repeat_action_probability'] == 0.0
   with pytest.raises(ValueError, match='repeat_action_probability'):
     gin.bind_parameter('make_atari.repeat_action_probability', 0.0)

@@ -42,16 +42,12 @@ def make_agent(tmp_path):
       kwargs.setdefault('optimizer', tf.compat.v1.train.AdamOptimizer(0.01))
       kwargs.setdefault('min_replay_history', 20)
       kwargs.setdefault('update_period', 1)
+    kwargs |= cartpole.OBSERVATION | cartpole.SMALL[name]
+    log_dir = [] if class_ else [str(tmp_path)]
     with tf.Graph().as_default(), cartpole.small_layers():
       tf.compat.v1.set_random_seed(graph_seed)
-      return (class_ or CLASSES[name])(
-        None,
-        cartpole.NUM_ACTIONS,
-        *[str(tmp_path)] * (class_ is None),
-        **cartpole.OBSERVATION,
-        **cartpole.SMALL[name],
-        **kwargs,
-      )
+      make_one = class_ or CLASSES[name]
+      return make_one(None, cartpole.NUM_ACTIONS, *log_dir, **kwargs)
 
   return make
 
@@ -97,15 +93,18 @@ def test_trains_and_logs_across_a_checkpoint(name, make_agent, tmp_path):
   assert name == 'random' or not np.array_equal(weights, online_weights(agent))
   before = shards.join(before, play(agent, [75], seed=6))
   bundle = pickle.dumps(agent.bundle_and_checkpoint(str(tmp_path), 7))
-  if name != 'random':
-    expected = learner_state(agent)
+  if name != 'random':  # `resume_test` goes on with the memory.
+    steps, variables = agent.training_steps, cartpole.values(agent)
   play(agent, [33], seed=1)  # Not in the checkpoint, so it is lost.
 
   fresh = make_agent(name) if name == 'random' else started(name, make_agent)
   assert not fresh.unbundle(str(tmp_path), 7, None)
   assert fresh.unbundle(str(tmp_path), 7, pickle.loads(bundle))
   if name != 'random':
-    assert_same_learner(learner_state(fresh), expected)
+    assert fresh.training_steps == steps
+    np.testing.assert_equal(cartpole.values(fresh), variables)
+    slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
+    assert slots and all(variables[slot].any() for slot in slots)
   rows = shards.join(before, play(fresh, [25, 30, 1, 44], seed=2))
   assert set(rows['action'][100:]) == set(range(cartpole.NUM_ACTIONS))
 
@@ -158,19 +157,6 @@ def started(name, make_agent):
   for variable, array in cartpole.values(agent).items():
     assert not (variable.endswith('/Adam') and array.any())
   return agent
-
-
-def learner_state(agent):
-  """Returns agent steps and variables; `resume_test` goes on with the memory."""
-  return agent.training_steps, cartpole.values(agent)
-
-
-def assert_same_learner(restored, expected):
-  steps, variables = expected
-  slots = [v for v in variables if re.fullmatch('Online/.*/Adam(_1)?', v)]
-  assert slots and all(variables[slot].any() for slot in slots)
-  assert restored[0] == steps
-  np.testing.assert_equal(restored[1], variables)
 
 
 @pytest.mark.parametrize('name', ['dqn', 'random'])

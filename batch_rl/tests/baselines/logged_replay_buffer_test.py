@@ -29,15 +29,9 @@ def make_rows(lengths, terminals):
   for length, terminal in zip(lengths, terminals, strict=True):
     for step in range(length):
       last = step == length - 1
-      yield (
-        (
-          random.integers(0, 256, (3, 2), np.uint8),
-          int(random.integers(9)),
-          float(random.normal()),
-          int(last and terminal),
-        ),
-        last,
-      )
+      frame = random.integers(0, 256, (3, 2), np.uint8)
+      action, reward = int(random.integers(9)), float(random.normal())
+      yield (frame, action, reward, int(last and terminal)), last
 
 
 def fill(memories, lengths, terminals, extra=()):
@@ -55,18 +49,15 @@ def fill(memories, lengths, terminals, extra=()):
   data=st.data(),
 )
 def test_samples_are_dopamines(capacity, stack_size, horizon, lengths, data):
-  terminals = data.draw(
-    st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths))
-  )
+  terminals = data.draw(st.tuples(*[st.booleans()] * len(lengths)))
   memories = make_memories(capacity, stack_size, horizon)
   fill(memories, lengths, terminals)
   found = []
   for memory in memories:
     np.random.seed(1)
+    draw = memory.sample_transition_batch
     try:
-      found.append(
-        [*memory.sample_transition_batch(), *memory.sample_transition_batch(5)]
-      )
+      found.append([*draw(), *draw(5)])
     except RuntimeError as error:
       found.append([str(error)[:4]])  # Too few rows, or no valid one.
   assert len(found[0]) == len(found[1])
@@ -134,23 +125,17 @@ def test_a_memory_is_restored_from_its_log(
       if row is not None:
         memory.add(*row, episode_end=last)
       filled = min(int(memory.add_count), capacity)
-      columns = [memory._store[name][:filled] for name in memory._store]
-      states.append(
-        [
-          *(column.tolist() for column in columns),
-          int(memory.add_count),
-          sorted(memory.invalid_range) if filled else None,
-          sorted(memory.episode_end_indices),
-        ]
-      )
+      columns = [column[:filled].tolist() for column in memory._store.values()]
+      invalid = sorted(memory.invalid_range) if filled else None
+      ends = sorted(memory.episode_end_indices)
+      states.append([*columns, int(memory.add_count), invalid, ends])
     assert states[0] == states[1]
 
 
 def test_the_log_has_truncated_episodes(tmp_path):
   """Those that end without a terminal; the next one begins with padding."""
-  memory = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(
-    tmp_path, (3, 2), 3, 50, 8
-  )
+  arguments = tmp_path, (3, 2), 3, 50, 8
+  memory = logged_replay_buffer.OutOfGraphLoggedReplayBuffer(*arguments)
   for length, terminal in ((5, False), (4, True), (6, False)):
     fill([memory], [length], [terminal])
   memory.log_final_buffer()
@@ -163,6 +148,5 @@ def test_the_log_has_truncated_episodes(tmp_path):
 def test_rewards_are_clipped_as_dopamine_does(reward):
   clipped = logged_replay_buffer.ClippedReward(reward)
   np.testing.assert_array_equal(float(clipped), np.clip(float(reward), -1, 1))
-  np.testing.assert_array_equal(
-    logged_replay_buffer.unclipped(clipped), float(reward)
-  )
+  unclipped = logged_replay_buffer.unclipped(clipped)
+  np.testing.assert_array_equal(unclipped, float(reward))

@@ -17,18 +17,15 @@ SHAPE, STACK, HORIZON, GAMMA = (3, 2), 2, 3, 0.9
 def write_log(
   directory, lengths=(9, 4, 12), reward=1.0, num_actions=5, stack_size=STACK
 ):
-  """Logs episodes of random frames; returns them as `{column: (n, ...)}`."""
+  """Logs episodes of random frames."""
   random = np.random.default_rng(len(lengths))
-  with replay_log.ReplayLog(
-    str(directory), SHAPE, np.uint8, 100, stack_size=stack_size
-  ) as log:
+  with replay_log.ReplayLog(directory, SHAPE, np.uint8, 100, stack_size) as log:
     for length in lengths:
       for step in range(length):
         frame = random.integers(1, 256, SHAPE)
         action = int(random.integers(num_actions))
         reward_now = reward * random.integers(2)
         log.add(frame, action, reward_now, step == length - 1)
-  return shards.read_columns(directory)
 
 
 @pytest.fixture
@@ -37,37 +34,33 @@ def offline_dir(tmp_path):
   return str(tmp_path / 'offline')
 
 
-def make_memory(tmp_path, own_rows=40, **kwargs):
+def make_memory(tmp_path, offline_dir, **kwargs):
   """Returns a memory with rows of its own, whose frames are zero."""
   arguments = dict(batch_size=8, replay_capacity=50, seed=1) | kwargs
   arguments |= dict(update_horizon=HORIZON, gamma=GAMMA)
   with tf.Graph().as_default():
     memory = logged_replay_buffer.WrappedLoggedReplayBuffer(
-      str(tmp_path / 'own'), SHAPE, STACK, **arguments
+      str(tmp_path / 'own'), SHAPE, STACK, offline_dir=offline_dir, **arguments
     ).memory
-  for step in range(own_rows):
+  for step in range(40):
     memory.add(np.zeros(SHAPE, np.uint8), step % 4, 0.5, step % 10 == 9)
   return memory
 
 
-def named(memory, arrays):
-  names = [e.name for e in memory.get_transition_elements()]
-  return dict(zip(names, arrays, strict=True))
-
-
 def test_logged_transitions_follow_the_memorys_own(tmp_path, offline_dir):
   """They are those of the log, by a reference that reads it step by step."""
-  memory = make_memory(tmp_path, offline_dir=offline_dir, offline_fraction=0.6)
+  memory = make_memory(tmp_path, offline_dir, offline_fraction=0.6)
   log = shards.read_columns(f'{offline_dir}/replay_logs')
   np.random.seed(3)
   own = memory.sample_transition_batch(3, memory.sample_index_batch(3))
   seen, elements = set(), memory.get_transition_elements()
   for number in range(50):
     np.random.seed(3)
-    batch = named(memory, memory.sample_transition_batch())
-    for array, e in zip(batch.values(), elements, strict=True):
+    arrays = memory.sample_transition_batch()
+    for array, e in zip(arrays, elements, strict=True):
       assert array.dtype == e.type and array.shape == tuple(e.shape)
-    np.testing.assert_equal([a[:3] for a in batch.values()], list(own))
+    np.testing.assert_equal([a[:3] for a in arrays], list(own))
+    batch = {e.name: a for e, a in zip(elements, arrays, strict=True)}
     assert batch['indices'][3:].tolist() == [-1] * 5
     for i in range(3, 8):
       same = (log['observation'] == batch['state'][i, ..., -1]).all(axis=(1, 2))
@@ -89,25 +82,19 @@ def check_transition(transition, log, row):
   # The next state of a terminal transition has no meaning.
   for name, last in [('state', row), ('next_state', row + HORIZON)][: 2 - ends]:
     frames = log['observation'][last + 1 - STACK : last + 1]
-    np.testing.assert_array_equal(
-      transition[name], np.moveaxis(frames, 0, -1), err_msg=name
-    )
+    expected = np.moveaxis(frames, 0, -1)
+    np.testing.assert_array_equal(transition[name], expected, err_msg=name)
 
 
 def test_a_directory_without_share_is_warned_of(tmp_path, offline_dir, caplog):
-  memory = make_memory(tmp_path, offline_dir=offline_dir)
+  memory = make_memory(tmp_path, offline_dir)
   assert memory.offline is None and 'offline_fraction is 0' in caplog.text
 
 
 def test_a_subset_is_drawn_from_and_described(tmp_path, offline_dir):
   subset = 'first_trajectories(0.4)'
-  memory = make_memory(
-    tmp_path,
-    offline_dir=offline_dir,
-    offline_fraction=1.0,
-    offline_subset=subset,
-    offline_cache_dir=str(tmp_path / 'cache'),
-  )
+  given = dict(offline_subset=subset, offline_cache_dir=str(tmp_path / 'cache'))
+  memory = make_memory(tmp_path, offline_dir, offline_fraction=1.0, **given)
   assert any((tmp_path / 'cache').iterdir())
   log = shards.read_columns(f'{offline_dir}/replay_logs')
   first = log['observation'][: 9 + STACK - 1]
@@ -142,14 +129,12 @@ def test_what_does_not_fit_is_refused(tmp_path, offline_dir, settings, error):
 def test_data_without_a_transition_are_refused(tmp_path):
   write_log(tmp_path / 'replay_logs', lengths=(1, 1), stack_size=1)
   with pytest.raises(ValueError, match='No valid transition'):
-    make_memory(tmp_path, offline_dir=str(tmp_path), offline_fraction=0.5)
+    make_memory(tmp_path, str(tmp_path), offline_fraction=0.5)
 
 
 def test_actions_and_rewards_are_checked(tmp_path):
   write_log(tmp_path / 'replay_logs', reward=-128, num_actions=3)
-  memory = make_memory(
-    tmp_path, offline_dir=str(tmp_path), offline_fraction=0.5
-  )
+  memory = make_memory(tmp_path, str(tmp_path), offline_fraction=0.5)
   memory.offline.check_actions(3)
   with pytest.raises(ValueError, match='holds action 2, but .* has 2 actions'):
     memory.offline.check_actions(2)

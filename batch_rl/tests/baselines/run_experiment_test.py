@@ -17,10 +17,8 @@ from batch_rl.tests import cartpole, random_walk
 MAX_STEPS = 10  # of an episode; the longest ones take 12
 OF_RUNNER = dict(training_steps=200, evaluation_steps=30)
 OF_RUNNER |= dict(max_steps_per_episode=MAX_STEPS)
-OF_AGENT = dict(stack_size=1, shard_capacity=1000, seed=1)
-OF_AGENT |= dict(
-  observation_shape=random_walk.SHAPE, observation_dtype=tf.float64
-)
+OF_AGENT = dict(observation_shape=random_walk.SHAPE, stack_size=1, seed=1)
+OF_AGENT |= dict(observation_dtype=tf.float64, shard_capacity=1000)
 
 
 class SpiedAgent(random_agent.RandomAgent):
@@ -46,11 +44,8 @@ def make_runner(directory, make_walk=random_walk.RandomWalk, **settings):
   def create_agent(*_, **__):
     return SpiedAgent(None, walk.action_space.n, str(directory), **OF_AGENT)
 
-  base_dir = str(directory / 'run')
-  settings = {**OF_RUNNER, **settings}
-  return run_experiment.LoggedRunner(
-    base_dir, create_agent, lambda: walk, **settings
-  )
+  arguments = str(directory / 'run'), create_agent, lambda: walk
+  return run_experiment.LoggedRunner(*arguments, **OF_RUNNER | settings)
 
 
 def test_the_last_iteration_is_logged_and_the_seed_compared(tmp_path, synced):
@@ -91,10 +86,8 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   statistics = runner._logger.data['iteration_0']
   lengths = np.array(statistics['train_episode_lengths'])
   rows = np.arange(agent.replay_log.rows)
-  log = {
-    name: column[rows]
-    for name, column in cartpole.read_log(tmp_path / 'replay_logs').items()
-  }
+  logged = cartpole.read_log(tmp_path / 'replay_logs')
+  log = {name: column[rows] for name, column in logged.items()}
   # Evaluation is not logged.
   assert 200 <= len(rows) == lengths.sum() < len(agent.given)
   # The environment's rewards, and those of the agent.
@@ -116,9 +109,8 @@ def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
   [shard] = manifest['shards']
   returns = shard['episodes']['unclipped_returns']
   game = np.searchsorted(last, np.flatnonzero(terminal))
-  np.testing.assert_array_equal(
-    np.bincount(game, returns), statistics['train_episode_returns']
-  )
+  sums = np.bincount(game, returns)
+  np.testing.assert_array_equal(sums, statistics['train_episode_returns'])
   changed = f'- LoggedRunner.clip_rewards = {clips}'
   with pytest.raises(ValueError, match=changed):
     make_runner(tmp_path, num_iterations=2, clip_rewards=not clips)

@@ -10,11 +10,9 @@ import numpy as np
 from benchmarks.fuzz import mutations, outcomes
 
 
-def every(function, content, count=100):
+def every(function, content):
   """Returns the results of a mutation with many seeds."""
-  return [
-    function(content, np.random.default_rng(seed)) for seed in range(count)
-  ]
+  return [function(content, np.random.default_rng(seed)) for seed in range(100)]
 
 
 def test_the_result_differs_and_depends_on_the_seed_only():

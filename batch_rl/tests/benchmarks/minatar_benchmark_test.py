@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import run_experiment  # noqa: F401  (gin names)
 from batch_rl.minatar import games
 from batch_rl.report import aggregates
 from batch_rl.runs import command_line, gin_files, run_record
+from batch_rl.tests import shards
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import __main__ as program
@@ -48,9 +48,8 @@ def work_dir(tmp_path, monkeypatch):
     over = {'overestimation': [0.0, 1.0, 2.0, 9.0 * run]}
     write(f'whole/dqn_adam/{place}', [9, 2, 3, 1 + run], diagnostics=over)
     write(f'whole/bc/{place}', [0, 4, 5, 6], agent='BC')
-    write(
-      f'parts/dqn_adam/subset=x/{place}', [1], subset='random_trajectories(0.1)'
-    )
+    tenth = {'subset': 'random_trajectories(0.1)'}
+    write(f'parts/dqn_adam/subset=x/{place}', [1], **tenth)
   write(f'more/two_hot/{GAME}/run-2/seed-1', [7, 8, 9, 10], agent='Two-hot')
   monkeypatch.setitem(protocol.MORE_AGENTS, 'two_hot', 'dqn_adam')
   write(f'online/dqn_adam/{GAME}/run-4', [6] * 5, data=None)
@@ -62,13 +61,11 @@ def work_dir(tmp_path, monkeypatch):
       agent='multi_head_dqn', transform_strategy="'STOCHASTIC'",
     )  # fmt: skip
   for run in (1, 2, 4):
-    logs = str(tmp_path / 'data' / GAME / str(run) / 'replay_logs')
+    logs = tmp_path / 'data' / GAME / str(run) / 'replay_logs'
     metadata = {'environment': {'game': GAME}, 'seed': 7}
-    with replay_log.ReplayLog(
-      logs, (2,), np.uint8, stack_size=1, metadata=metadata
-    ) as log:
+    with shards.make_log(logs, 50, stack_size=1, **metadata) as log:
       for step in range(20):
-        log.add(np.zeros(2, np.uint8), 0, float(step > 9), step % 5 == 4)
+        log.add(np.zeros((2, 2), np.uint8), 0, float(step > 9), step % 5 == 4)
   return tmp_path
 
 

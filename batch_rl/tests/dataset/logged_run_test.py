@@ -1,6 +1,7 @@
 import importlib
 import os
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -58,15 +59,12 @@ def test_what_cannot_be_opened(root, below, options, message):
 
 
 def test_packing_stops_if_opening_is_interrupted(root, monkeypatch):
-  def interrupt(store):
-    raise KeyboardInterrupt
-
-  closed = []
+  interrupt, close = mock.Mock(side_effect=KeyboardInterrupt), mock.Mock()
   monkeypatch.setattr(store_lib.Store, 'wait', interrupt)
-  monkeypatch.setattr(store_lib.Store, 'close', lambda _: closed.append(1))
+  monkeypatch.setattr(store_lib.Store, 'close', close)
   with pytest.raises(KeyboardInterrupt):
     dataset.open(root / 'Pong' / '1')
-  assert closed
+  close.assert_called()
 
 
 def test_pytorch_is_asked_for(monkeypatch):

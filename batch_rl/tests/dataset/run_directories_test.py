@@ -54,9 +54,8 @@ def test_description_needs_no_rows(root):
   (root / 'Pong/10/replay_logs/add_count_ckpt.0.gz').unlink()
   (root / 'Pong/3').mkdir()
   (root / 'Pong/3/replay_logs').symlink_to('nowhere')
-  found = run_directories.describe_runs(
-    run_directories.find_runs(str(root / 'Pong'))
-  )
+  runs = run_directories.find_runs(str(root / 'Pong'))
+  found = run_directories.describe_runs(runs)
   # Only manifests have the rows.
   assert [run['rows'] for run in found] == [33, None, None, 33]
   assert [run['shards'] for run in found] == [1, 1, None, 1]

@@ -38,9 +38,8 @@ def test_an_agent_trains_by_its_periods(agent, name):
     if agent.uses_target:
       assert any(v.startswith('Target/') for v in changed) == (step % 6 == 0)
     if agent.uses_target and step % 6 == 0:
-      np.testing.assert_array_equal(
-        *(cartpole.weights(agent, network) for network in ('Target', 'Online'))
-      )
+      weights = [cartpole.weights(agent, n) for n in ('Target', 'Online')]
+      np.testing.assert_array_equal(*weights)
   assert agent.training_steps == 10
   online = [variable for variable in first if variable.startswith('Online/')]
   assert online
@@ -169,9 +168,8 @@ def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
     'dqn', log_dir, num_actions=5, init_checkpoint_dir=str(tmp_path)
   )
   for network in 'Online', 'Target':
-    np.testing.assert_array_equal(
-      *(cartpole.weights(a, network) for a in (agent, started))
-    )
+    weights = [cartpole.weights(a, network) for a in (agent, started)]
+    np.testing.assert_array_equal(*weights)
   assert started.training_steps == 0
   for variable, array in cartpole.values(started).items():
     assert not (variable.endswith('/Adam') and array.any())

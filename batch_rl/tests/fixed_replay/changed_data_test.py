@@ -38,9 +38,7 @@ def change_a_byte(log):
   path.write_bytes(gzip.compress(bytes(content)))
 
 
-def make_runner(
-  base_dir, data_dir, iterations=2, accept_changes=False, **settings
-):
+def make_runner(base_dir, data_dir, iterations=2, **settings):
   """Returns a runner on two shards, in the current graph."""
   gin.clear_config()
   bindings = [learning_test.offline_dqn(BINDINGS)]
@@ -49,9 +47,7 @@ def make_runner(
   command_line.load_gin([], bindings)
   create_agent = learning_test.offline_creator(data_dir)
   with cartpole.small_layers():
-    return run_experiment.FixedReplayRunner(
-      str(base_dir), create_agent, accept_changes=accept_changes
-    )
+    return run_experiment.FixedReplayRunner(str(base_dir), create_agent)
 
 
 def train(*args, **kwargs):
@@ -65,9 +61,8 @@ def train(*args, **kwargs):
 @pytest.fixture
 def log(log_dir, tmp_path):
   """A copy of the shards, with other times."""
-  return shutil.copytree(
-    log_dir, tmp_path / 'log', copy_function=shutil.copyfile
-  )
+  target = tmp_path / 'log'
+  return shutil.copytree(log_dir, target, copy_function=shutil.copyfile)
 
 
 @pytest.fixture(scope='module')

@@ -62,9 +62,8 @@ def test_places_have_the_frames_from_states_to_next_states_and_no_others(
     used |= set(range(last[i] - stack_size + 1, last[i] + steps + 1))
     for first in (0, steps):
       found = last[i] - stack_size + 1 + first + np.arange(stack_size)
-      np.testing.assert_array_equal(
-        frames[found], batch.windows[i, first : first + stack_size]
-      )
+      expected = batch.windows[i, first : first + stack_size]
+      np.testing.assert_array_equal(frames[found], expected)
   assert used == set(range(places.count))
 
 

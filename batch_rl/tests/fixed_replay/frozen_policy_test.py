@@ -77,29 +77,24 @@ def test_the_probabilities_of_a_policy_that_samples(make_agent):
 def run(tmp_path_factory):
   """A run of two iterations, and the options that trained it."""
   folder = tmp_path_factory.mktemp('other')
-  cartpole.write_log(folder / 'data/CartPole/1/replay_logs')
-  options = {
-    'replay_dir': str(folder / 'data/CartPole/1'),
-    'gin_files': ['batch_rl/tests/sweep/configs/cartpole.gin'],
-    'seed': 1,
-  }
+  data = folder / 'data/CartPole/1'
+  cartpole.write_log(data / 'replay_logs')
+  files = ['batch_rl/tests/sweep/configs/cartpole.gin']
+  options = dict(replay_dir=str(data), gin_files=files, seed=1)
   programs.run_here(train, base_dir=str(folder / 'run'), **options)
   return folder / 'run', options
 
 
 def fit(base_dir, other, options, *bindings):
   """Learns the values of the policy of another run."""
-  programs.run_here(
-    train,
-    base_dir=str(base_dir),
-    **options,
-    gin_bindings=[
-      'import batch_rl.fixed_replay.frozen_policy',
-      'FixedReplayDQNAgent.backup = @PolicyOfRun()',
-      f'PolicyOfRun.base_dir = "{other}"',
-      *bindings,
-    ],
-  )
+  bound = [
+    'import batch_rl.fixed_replay.frozen_policy',
+    'FixedReplayDQNAgent.backup = @PolicyOfRun()',
+    f'PolicyOfRun.base_dir = "{other}"',
+    *bindings,
+  ]
+  given = {**options, 'base_dir': str(base_dir)}
+  programs.run_here(train, gin_bindings=bound, **given)
 
 
 def names_in(base_dir):

@@ -47,9 +47,8 @@ def test_an_offline_agent_trains_on_it(
   import jax
 
   ways = {'observation_shape': (84, 84), 'batch_size': 32, **ways}
-  replay = old_code_test.load(
-    logs, class_=lib.BUFFERS[kind], replay_capacity=100, **ways
-  )
+  ways |= {'class_': lib.BUFFERS[kind], 'replay_capacity': 100}
+  replay = old_code_test.load(logs, **ways)
   for agent in agents:
     agent._replay, agent.training_steps = replay, 0
   agent, other = agents

@@ -76,13 +76,9 @@ def test_an_agent_is_trained_evaluated_and_reported(
   before = user_modules.loaded_folders()  # of tests
   monkeypatch.chdir(own_code.parent)
   with user_code.forgotten():
-    start(
-      data_dir,
-      base_dir,
-      gin_files=['own/mine.gin'],  # The module is found beside it.
-      gin_bindings=['MyAgent.gamma = 0.5', 'MyAgent.epsilon_eval = 0.25'],
-      seed=1,
-    )
+    bound = ['MyAgent.gamma = 0.5', 'MyAgent.epsilon_eval = 0.25']
+    files = ['own/mine.gin']  # The module is found beside it.
+    start(data_dir, base_dir, gin_files=files, gin_bindings=bound, seed=1)
     assert command_line.unused_bindings() == []
   record = run_record.read(base_dir)
   assert record['agent'] == 'mine.MyAgent'
@@ -103,9 +99,8 @@ def train_as_library(base_dir, data_dir):
   with user_code.forgotten():
     user_modules.add_folder('')
     mine = __import__('mine')
-    create = functools.partial(
-      mine.create, data_dir=f'{data_dir}/replay_logs', gamma=0.5
-    )
+    logs = f'{data_dir}/replay_logs'
+    create = functools.partial(mine.create, data_dir=logs, gamma=0.5)
     tf.compat.v1.reset_default_graph()
     run_experiment.FixedReplayRunner(
       str(base_dir), create, mine.make_environment, num_iterations=1,
@@ -139,13 +134,8 @@ def test_a_run_without_the_program_is_evaluated_and_reported(
 
 def start(data_dir, base_dir, **flags):
   """Starts the program with `mine.gin`, up to the end of the run."""
-  given = {
-    'base_dir': str(base_dir),
-    'replay_dir': str(data_dir),
-    'gin_files': ['mine.gin'],
-    **flags,
-  }
-  programs.run_here(train, **given)
+  given = {'gin_files': ['mine.gin'], 'base_dir': str(base_dir), **flags}
+  programs.run_here(train, replay_dir=str(data_dir), **given)
 
 
 def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
@@ -169,11 +159,8 @@ def test_a_run_keeps_its_networks_and_records_what_trains(
   before = (base_dir / 'run.json').read_text()
 
   def change(binding, iterations):
-    bound = [
-      *programs.of_runner(num_iterations=iterations, probe_size=0),
-      programs.IMPORT_TINY_NETWORK,
-      binding,
-    ]
+    bound = programs.of_runner(num_iterations=iterations, probe_size=0)
+    bound += [programs.IMPORT_TINY_NETWORK, binding]
     start(data_dir, base_dir, seed=1, accept_changes=True, gin_bindings=bound)
 
   for iterations in 1, 2:

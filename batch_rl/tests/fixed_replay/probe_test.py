@@ -43,10 +43,7 @@ def dqn_in_numpy(agent, rows):
     states, next_states, actions, store.reward[rows], ends[rows], gamma
   )
   loss = functools.partial(equations.dqn, batch=batch, actions=q.shape[1])
-  weights = {
-    'online': [array.astype(np.float64) for array in arrays],
-    'target': target_arrays,
-  }
+  weights = {'online': [*map(np.float64, arrays)], 'target': target_arrays}
   gradient = equations.differentiate(loss, weights)['online']
   returns = [
     equations.n_step(store.reward, ends, row, 90, gamma)[0] for row in rows

@@ -39,21 +39,11 @@ FAST = [
 def folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp('chain')
   chain.write_log(folder / 'data/Chain/1/replay_logs')
-  for name, bindings in RUNS.items():
-    programs.run_here(
-      train,
-      base_dir=str(folder / name),
-      replay_dir=str(folder / 'data/Chain/1'),
-      gin_files=['batch_rl/tests/sweep/configs/cartpole.gin'],
-      gin_bindings=[
-        *chain.SETTINGS,
-        *programs.of_runner(training_steps=400, probe_size=0),
-        'FixedReplayDQNAgent.target_update_period = 20',
-        'tf.train.AdamOptimizer.learning_rate = 0.05',
-        *bindings,
-      ],
-      seed=5,
-    )
+  given = dict(replay_dir=str(folder / 'data/Chain/1'), seed=5)
+  given |= dict(gin_files=['batch_rl/tests/sweep/configs/cartpole.gin'])
+  for name, own in RUNS.items():
+    given |= dict(gin_bindings=[*chain.SETTINGS, *own])
+    programs.run_here(train, base_dir=str(folder / name), **given)
   return folder
 
 
@@ -89,12 +79,9 @@ def test_policies_are_ranked_by_the_command_line(
   folder, tmp_path, capsys, refusal
 ):
   names = ['worst', 'best', 'middle']
-  line = programs.command(
-    'fixed_replay.select',
-    method='fqe,td_error,q_value',
-    out=tmp_path / 'out',
-    gin_bindings=[*FAST, f'AnyAgent.gamma = {chain.GAMMA}'],
-  )
+  bound = [*FAST, f'AnyAgent.gamma = {chain.GAMMA}']
+  given = dict(method='fqe,td_error,q_value', gin_bindings=bound)
+  line = programs.command('fixed_replay.select', out=tmp_path / 'out', **given)
   done = programs.run([*line, *names], cwd=folder)
   assert done.returncode == 0, done.stderr
   rows = pd.read_csv(tmp_path / 'out/scores.csv').set_index('run')

@@ -20,19 +20,16 @@ WEIGHTS = 'checkpoints/ckpt-1/tf_ckpt-1.data-00000-of-00001'
 
 
 def call(base_dir, iterations, agent='dqn', **given):
-  given = {'data': 'CartPole/1', 'gin_files': FILE, 'seed': 1, **given}
-  return batch_rl.train(
-    agent, base_dir=base_dir, iterations=iterations, **given
-  )
+  given = dict(data='CartPole/1', gin_files=FILE, seed=1) | given
+  given |= dict(base_dir=base_dir, iterations=iterations)
+  return batch_rl.train(agent, **given)
 
 
 def command(base_dir, iterations):
-  given = {'replay_dir': 'CartPole/1', 'config': 'dqn', 'gin_files': [FILE]}
+  given = dict(replay_dir='CartPole/1', config='dqn', gin_files=[FILE], seed=1)
   bound = [f'FixedReplayRunner.num_iterations = {iterations}']
   with run_record.released_locks():
-    programs.run_here(
-      train, base_dir=base_dir, gin_bindings=bound, seed=1, **given
-    )
+    programs.run_here(train, base_dir=base_dir, gin_bindings=bound, **given)
 
 
 @pytest.mark.usefixtures('own_folder')
@@ -61,10 +58,7 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     ({'updates': -1}, 'updates=-1 is not an integer'),
     ({'updates': 1e3}, 'updates=1000.0 is not an integer'),
     ({'seed': 1.5}, 'seed=1.5 is not an integer'),
-    (
-      {'agent': 'own/dqn.gin'},
-      "'own/dqn.gin' is neither .* a file as gin_files",
-    ),
+    ({'agent': 'own/dqn.gin'}, "'own/dqn.gin' is neither .* as gin_files"),
     ({'agent': None}, 'agent=None is neither a name nor a class'),
     ({'gin_bindings': {'DQNAgent.gama': ['@x()']}}, 'does not know x'),
     ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),

@@ -40,9 +40,7 @@ class ScriptedEnvironments:
 
   def states(self):
     """Returns environment, episode and step, (n, 3)."""
-    return np.stack(
-      [np.arange(self.num_envs), self.episode, self.step_], axis=1
-    )
+    return np.stack([np.arange(self.num_envs), self.episode, self.step_], 1)
 
   def step(self, actions):
     rewards = np.where(self.resetting, 0, actions)
@@ -98,12 +96,9 @@ def test_an_evaluation_can_be_repeated_by_later_versions():
   for count in (1, 3):
     environments = ScriptedEnvironments([[1]] * count)
     vector_evaluation.play_episodes(environments, act, count, 7)
-    assert environments.seed.tolist() == SEEDS[:count]
-  assert draws == [DRAWS[:1], DRAWS]
-
-
-SEEDS = [1041839916, 1969781632, 2092892605]
-DRAWS = [305, 681, 396]
+    seeds = [1041839916, 1969781632, 2092892605]
+    assert environments.seed.tolist() == seeds[:count]
+  assert draws == [[305], [305, 681, 396]]
 
 
 def agent_of(shape=(84, 84), stack_size=4, dtype=tf.uint8):
@@ -145,14 +140,12 @@ def test_one_emulator_plays_as_those_in_threads(
   agent = agent_of(stack_size=stack_size)
   single = atari_lib.create_atari_environment(game)
   played = []
+  rom = single.environment.unwrapped.rom
+  cap = min(max_frames, 4 * (max_steps or 27_000))
+  ways = {'max_num_frames_per_episode': cap, 'stack_num': stack_size}
   for environments in (
     vector_evaluation.make_environments(single, 1, max_steps, agent),
-    environment.make_vector_environment(
-      single.environment.unwrapped.rom,
-      1,
-      max_num_frames_per_episode=min(max_frames, 4 * (max_steps or 27_000)),
-      stack_num=stack_size,
-    ),
+    environment.make_vector_environment(rom, 1, **ways),
   ):
     states = []
     episodes = vector_evaluation.play_episodes(
@@ -222,9 +215,8 @@ MAKE_PONG = atari_lib.create_atari_environment
 
 def make_wrapped_pong():
   # Anything around the emulator could change the game.
-  return atari_lib.AtariPreprocessing(
-    gymnasium.Wrapper(environment.make_atari('Pong'))
-  )
+  wrapped = gymnasium.Wrapper(environment.make_atari('Pong'))
+  return atari_lib.AtariPreprocessing(wrapped)
 
 
 @pytest.mark.parametrize(

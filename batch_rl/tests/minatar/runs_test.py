@@ -26,22 +26,14 @@ PROGRAMS = {
 
 def run(program, agent, *bindings, **flags):
   runner, folder, config = PROGRAMS[program]
-  flags.setdefault(
-    'gin_files', [configs_test.config_file(folder, agent), config]
-  )
-  programs.run_here(
-    program,
-    seed=1,
-    gin_bindings=[
-      *programs.of_runner(runner, num_iterations=1, training_steps=80),
-      *programs.of_runner(
-        runner, evaluation_steps=60, max_steps_per_episode=20
-      ),
-      *['FixedReplayRunner.probe_size = 0'] * (program is offline),
-      *bindings,
-    ],
-    **flags,
-  )
+  files = [configs_test.config_file(folder, agent), config]
+  settings = dict(num_iterations=1, training_steps=80, evaluation_steps=60)
+  settings |= dict(max_steps_per_episode=20)
+  if program is offline:
+    settings |= dict(probe_size=0)
+  bound = [*programs.of_runner(runner, **settings), *bindings]
+  flags = dict(gin_files=files, seed=1) | flags
+  programs.run_here(program, gin_bindings=bound, **flags)
 
 
 def test_a_log_is_verified_drawn_trained_on_and_reported(

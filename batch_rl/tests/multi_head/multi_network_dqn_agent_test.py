@@ -91,10 +91,8 @@ def test_draws_resume_from_a_checkpoint_and_ignore_evaluations(built, tmp_path):
   restored = reset(built[1], seed=2)
   assert restored.unbundle(str(tmp_path), 3, pickle.loads(bundle))
   for again in (agent, restored):
-    after = episode_mixtures(again, 2)
-    np.testing.assert_array_equal(
-      np.concatenate([before, after]), uninterrupted
-    )
+    found = np.concatenate([before, episode_mixtures(again, 2)])
+    np.testing.assert_array_equal(found, uninterrupted)
 
 
 def test_draws_sum_to_one_and_follow_the_strategy():

@@ -1,14 +1,11 @@
 """Networks of all heads, made from a plain one; `minatar/agents_test` builds them."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.discrete_domains.atari_lib import DQNNetworkType
 
 from batch_rl.multi_head import atoms, ensembles, quantiles
-
-Outputs = collections.namedtuple('Outputs', 'q_values')
 
 
 def plain(num_actions, scale=1, shift=0, name=None):
@@ -19,11 +16,10 @@ def plain(num_actions, scale=1, shift=0, name=None):
   assert (scale, shift) == (1, 0)  # no number of heads, say
   first = int(name[-1]) if name[-1].isdigit() else 0
   values = np.arange(first, first + num_actions)
-  layer = tf.keras.layers.Dense(
-    num_actions, bias_initializer=tf.constant_initializer(values)
-  )
+  biases = tf.constant_initializer(values)
+  layer = tf.keras.layers.Dense(num_actions, bias_initializer=biases)
   state = tf.keras.Input((3,))
-  return tf.keras.Model(state, Outputs(layer(state)), name=name)
+  return tf.keras.Model(state, DQNNetworkType(layer(state)), name=name)
 
 
 COUNTED = [[0, 1, 2], [3, 4, 5]]  # for two actions

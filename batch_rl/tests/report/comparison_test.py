@@ -76,9 +76,8 @@ def test_runs_share_a_method_if_all_its_settings_are_equal(compare):
     }
     chosen.append(([1.0], {'seed': seed, **options}))
   compared = compare(*chosen)
-  names = {
-    run.seed: method for method, run in compared.runs + compared.unfinished
-  }
+  every = compared.runs + compared.unfinished
+  names = {run.seed: method for method, run in every}
   methods = {}
   for _, options in chosen:
     key = tuple(options[name] for name in of_method)

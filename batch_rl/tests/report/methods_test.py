@@ -23,6 +23,4 @@ def test_a_game_of_one_method_has_no_winner(compare):
 
 def test_a_short_online_run(compare):
   text = methods.paragraph(compare(([1.0], {'data': None})), ['dqn_final'])
-  assert (
-    'is 1 (seeds 1). The number of iterations of a run is 1, and an' in text
-  )
+  assert 'is 1 (seeds 1). The number of iterations of a run is 1, and' in text

@@ -56,10 +56,8 @@ def test_all_games_have_scores():
 
 
 def test_formulas(scores):
-  scores['Pong'] = dict(random=-20, dqn_final=10, dqn_best=-26)
-  scores['Pong'] |= dict(
-    human=-22, human_random=-20, gamer=20, gamer_random=-30
-  )
+  scores['Pong'] = dict(random=-20, dqn_final=10, dqn_best=-26, human=-22)
+  scores['Pong'] |= dict(human_random=-20, gamer=20, gamer_random=-30)
   returns = np.array([[-20, 10], [-26, 40]])
 
   def check(normaliser, expected):

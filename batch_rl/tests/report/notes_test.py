@@ -20,11 +20,7 @@ from batch_rl.report import notes
     ({'data': 2}, {}, 'runs of Amidar trained on the same log'),
     ({'data': 2}, {'data': 3}, 'runs of Amidar trained on the same log'),
     ({}, {'game': 'Alien'}, r'fewer than three runs \(1\)'),
-    (
-      {'init_checkpoint_dir': 'a'},
-      {'init_checkpoint_dir': 'b'},
-      'differ in init',
-    ),
+    ({'init_checkpoint_dir': 'a'}, {'init_checkpoint_dir': 'b'}, 'in init_'),
     ({'code': {'own': 'a'}}, {'code': {'own': 'b'}}, 'DQN .* version of own'),
     ({}, {'changes': [['+ gamma = 0.5']]}, 'changed during .*run2'),
   ],

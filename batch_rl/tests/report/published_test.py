@@ -17,10 +17,9 @@ def records(compared):
 
 def test_every_figure_has_a_source_a_game_and_one_value():
   folder = normalisation.SCORES_DIRECTORY
-  sources = {
-    row['source']: row for row in read_csv(folder / 'published_sources.csv')
-  }
-  assert all(row['seen_in'] for row in sources.values())
+  rows = read_csv(folder / 'published_sources.csv')
+  assert all(row['seen_in'] for row in rows)
+  sources = {row['source'] for row in rows}
   figures = read_csv(folder / 'published.csv')
   keys = [tuple(row.values())[:5] + (row['source'],) for row in figures]
   assert len(set(keys)) == len(keys)
@@ -32,9 +31,8 @@ def test_every_figure_has_a_source_a_game_and_one_value():
 
 
 def test_gamer_normalised_figures_become_returns():
-  shown = {
-    (s.method, s.source): s.returns for s in published.load()['Breakout', 0.01]
-  }
+  found = published.load()['Breakout', 0.01]
+  shown = {(s.method, s.source): s.returns for s in found}
   mean, spread = shown['Decision Transformer', 'Chen et al., 2021']['final']
   # Gamer 30, random 2; published: 267.5 ± 97.5.
   assert mean == pytest.approx(2 + 267.5 * 28 / 100)
@@ -66,11 +64,9 @@ def test_share_of_the_data(compare, options, share):
 
 
 def test_methods_are_matched_by_name(compare):
+  options = {'agent': 'CQL', 'subset': ONE_PERCENT}
   compared = compare(
-    *(
-      ([1.0, x, 5.0], {'agent': 'CQL', 'seed': x, 'subset': ONE_PERCENT})
-      for x in (7, 9)
-    ),
+    *[([1.0, x, 5.0], {'seed': x, **options}) for x in (7, 9)],
     ([2.0, 3.0, 4.0], {'agent': 'Mine', 'subset': ONE_PERCENT}),
     ([2.0], {'agent': 'BC', 'subset': ONE_PERCENT, 'game': 'Alien'}),
   )
@@ -78,10 +74,8 @@ def test_methods_are_matched_by_name(compare):
   assert {row['game'] for row in found} == {'Pong'}
   cql = [row for row in found if row['method'] == 'CQL']
   assert {row['published_method'] for row in cql} == {'CQL (QR-DQN)'}
-  assert {row['source'] for row in cql} == {
-    'd3rlpy-benchmarks',
-    'Chen et al., 2021',
-  }
+  sources = {row['source'] for row in cql}
+  assert sources == {'d3rlpy-benchmarks', 'Chen et al., 2021'}
   for row in cql:
     assert (row['runs'], row['final'], row['best']) == ('2', 5.0, 8.0)
     assert row['best_spread'] == pytest.approx(math.sqrt(2))
@@ -94,9 +88,8 @@ def test_methods_are_matched_by_name(compare):
 
 
 def test_notes_name_differences_and_gaps(compare):
-  compared = compare(
-    ([1.0, 2.0], {'subset': ONE_PERCENT, 'sticky': 0.0, 'epsilon_eval': 0.01})
-  )
+  options = {'subset': ONE_PERCENT, 'sticky': 0.0, 'epsilon_eval': 0.01}
+  compared = compare(([1.0, 2.0], options))
   _, (own, benchmarks, chen) = records(compared)
   assert 'best is of 2 evaluations' in own
   assert 'sticky 0.25 (own: 0.0)' in benchmarks

@@ -16,9 +16,8 @@ def test_csv_has_integers_and_empty_cells(tmp_path):
 
 def test_markdown_has_no_html_links_or_new_lines():
   text = tables.markdown('<script>a|b</script>\n![x](http://y) & _c_ [d=1]')
-  assert text == (
-    r'&lt;script&gt;a\|b&lt;/script&gt; ![x\](http://y) &amp; _c_ [d=1]'
-  )
+  shown = r'&lt;script&gt;a\|b&lt;/script&gt; ![x\](http://y) &amp; _c_ [d=1]'
+  assert text == shown
 
 
 def test_a_run_of_the_random_agent_is_beside_the_reference(compare):
@@ -32,9 +31,8 @@ def test_a_run_of_the_random_agent_is_beside_the_reference(compare):
 
 def test_curves_have_a_column_for_each_of_the_diagnostics(compare):
   found = {'srank': [7.0, 6.0]}
-  compared = compare(
-    ([1.0, 2.0], {'diagnostics': found}), ([3.0, 4.0], {'seed': 2})
-  )
+  runs = ([1.0, 2.0], {'diagnostics': found}), ([3.0, 4.0], {'seed': 2})
+  compared = compare(*runs)
   found = [record.get('srank') for record in tables.curve_records(compared)]
   assert found == [7, 6, None, None]
 

@@ -77,12 +77,10 @@ def test_a_missing_include_is_named(tmp_path, include, message):
 
 def test_statements_take_effect_in_their_order(tmp_path):
   inner = write(tmp_path / 'b.gin', 'configured.first = 2')
-  outer = write(
-    tmp_path / 'a.gin', 'configured.first = 1', 'configured.second = 3'
-  )
-  bindings = parse(
-    [outer], [f"include '{inner}'", 'configured.second = [%four]', 'four = 4']
-  )
+  lines = 'configured.first = 1', 'configured.second = 3'
+  outer = write(tmp_path / 'a.gin', *lines)
+  given = [f"include '{inner}'", 'configured.second = [%four]', 'four = 4']
+  bindings = parse([outer], given)
   assert configured() == (2, [4])
   assert [(b.name, b.file) for b in bindings] == [
     ('configured.first', outer),
@@ -115,9 +113,8 @@ def test_files_of_the_user_are_listed_with_their_includes(tmp_path):
   """Also if they include each other, which is an error elsewhere."""
   include = "\ufeffinclude 'a.gin'"  # as editors on Windows begin
   other = write(tmp_path / 'conf/b.gin', include, "include 'gone.gin'")
-  path = write(
-    tmp_path / 'conf/a.gin', f"include '{PACKAGED}'", "  include 'b.gin'"
-  )
+  lines = f"include '{PACKAGED}'", "  include 'b.gin'"
+  path = write(tmp_path / 'conf/a.gin', *lines)
   assert gin_files.user_files([path, PACKAGED]) == [path, other]
   assert gin_files.user_files([], f"a = 1\ninclude '{path}'") == [path, other]
   with pytest.raises(ValueError, match='includes itself'):

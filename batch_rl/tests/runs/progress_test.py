@@ -16,9 +16,7 @@ def test_progress_of_a_run(tmp_path, monkeypatch, hidden):
   monkeypatch.setenv('TQDM_DISABLE', hidden)
   written = progress.Progress(str(tmp_path), iterations=3)
   assert progress.read(str(tmp_path)) is None
-  with progress.Bar(
-    written, 1, 'train', total=10, unit='update', done=4
-  ) as bar:
+  with progress.Bar(written, 1, 'train', 10, unit='update', done=4) as bar:
     for number, rate in ((1, 0.1), (2, 0.2)):
       clock[0] += 10
       bar.update(number)

@@ -58,9 +58,7 @@ LOGGED = """
     WrappedLoggedReplayBuffer.offline_dir = '{data}'
     WrappedLoggedReplayBuffer.offline_fraction = 0.25
 """
-RANDOM = """
-    {agent}.shard_capacity = 90
-"""
+RANDOM = '{agent}.shard_capacity = 90\n'
 
 
 @gin.configurable
@@ -150,9 +148,8 @@ def test_online(tmp_path, name, agent, bindings, stops):
   """On MinAtar; `command_line_test` has a game of Atari."""
   data = tmp_path / 'data'
   shape = games.observation_shape('Seaquest')
-  with replay_log.ReplayLog(
-    data / 'replay_logs', shape, np.uint8, 40, stack_size=1
-  ) as log:
+  logs = data / 'replay_logs'
+  with replay_log.ReplayLog(logs, shape, np.uint8, 40, 1) as log:
     for step in range(60):
       log.add(np.full(shape, step % 2), step % 6, 0.5, step % 15 == 14)
   bindings = (ONLINE + bindings).format(agent=agent, name=name, data=data)
@@ -174,13 +171,9 @@ def test_online(tmp_path, name, agent, bindings, stops):
   assert any('terminal' in key for key in whole)
   # The command continues a run of the program, and the other way around.
   bindings += 'LoggedRunner.num_iterations = 3\n'
-  programs.run_here(
-    online_train,
-    base_dir=str(tmp_path / 'whole'),
-    replay_log_dir=str(tmp_path / 'a'),
-    gin_bindings=[bindings],
-    seed=3,
-  )
+  given = dict(replay_log_dir=str(tmp_path / 'a'), gin_bindings=[bindings])
+  given |= dict(base_dir=str(tmp_path / 'whole'), seed=3)
+  programs.run_here(online_train, **given)
   bindings += 'LoggedRunner.num_iterations = 4'
   assert start(tmp_path / 'whole', 'a')
   assert (tmp_path / 'whole/checkpoints/ckpt-3').exists()

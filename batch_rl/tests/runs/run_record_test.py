@@ -55,13 +55,11 @@ PERIOD = 'FixedReplayDQNAgent.update_period'
 )
 def test_only_some_settings_may_change(base_dir, before, now, may_change):
   """`now` replaces the line of the same name; None removes the first line."""
-  first = f'A.b = 1\n{before}'.split('\n')
-  start = run_record.start(
-    str(base_dir), gin_config='\n'.join(first), accept_changes=True
-  )
+  first = f'A.b = 1\n{before}'
+  start = run_record.start(str(base_dir), gin_config=first, accept_changes=True)
   run_record.write(str(base_dir), start)
   name = (now or before).split(' = ')[0]
-  lines = [line for line in first if line.split(' = ')[0] != name]
+  lines = [line for line in first.splitlines() if line.split(' = ')[0] != name]
   second = '\n'.join([*lines, *([now] if now else []), '# a comment'])
   if may_change:
     assert resume(base_dir, gin_config=second)['gin_config'] == second

@@ -122,9 +122,8 @@ def test_a_program_ends_with_its_worker(make):
       open('pid', 'w').write(str(os.getpid()))
       time.sleep(60)
   """)
-  worker = multiprocessing.get_context('spawn').Process(
-    target=cells.run, args=(cell,)
-  )
+  context = multiprocessing.get_context('spawn')
+  worker = context.Process(target=cells.run, args=(cell,))
   worker.start()
   made_up_sweeps.wait_for(
     lambda: os.path.exists('pid') and pathlib.Path('pid').read_text()

@@ -50,12 +50,8 @@ def make(*planned, base_dir='out', **needs):
 def program_cell(name, directory, body, job='offline') -> plan.Cell:
   """Returns a cell whose program counts its starts and runs `body`."""
   root = str(pathlib.Path(progress.__file__).parents[2])
-  code = _PROGRAM.format(
-    root=root,
-    directory=str(directory),
-    lock=run_record.LOCK,
-    body=textwrap.dedent(body),
-  )
+  places = dict(root=root, directory=str(directory), lock=run_record.LOCK)
+  code = _PROGRAM.format(**places, body=textwrap.dedent(body))
   return plan.Cell(name, job, str(directory), ('-c', code))
 
 

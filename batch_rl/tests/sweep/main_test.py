@@ -50,14 +50,10 @@ sys.exit(__main__.main(sys.argv[1:]))
 
 def start(directory):
   root = str(pathlib.Path(stub_training.__file__).parents[3])
-  return subprocess.Popen(
-    [sys.executable, '-c', DRIVER, 'sweep.yaml'],
-    cwd=directory,
-    env={**os.environ, 'PYTHONPATH': root},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  line = [sys.executable, '-c', DRIVER, 'sweep.yaml']
+  environment = {**os.environ, 'PYTHONPATH': root}
+  pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  return subprocess.Popen(line, cwd=directory, env=environment, **pipes)
 
 
 @pytest.fixture

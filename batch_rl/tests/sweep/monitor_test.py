@@ -19,24 +19,19 @@ BINDINGS = (
 
 @pytest.fixture
 def sweep(tmp_path):
-  names = ('first', 'second', 'third', 'fourth')
-  for name in names:
+  planned = []
+  for name in ('first', 'second', 'third', 'fourth'):
     (tmp_path / name).mkdir()
-  return made_up_sweeps.make(
-    *[
-      plan.Cell(n, 'offline', str(tmp_path / n), ('-um', n), (), BINDINGS)
-      for n in names
-    ],
-    base_dir=tmp_path,
-  )
+    program = str(tmp_path / name), ('-um', name)
+    planned.append(plan.Cell(name, 'offline', *program, (), BINDINGS))
+  return made_up_sweeps.make(*planned, base_dir=tmp_path)
 
 
 def text_of(watched, height=40):
-  console = rich.console.Console(
-    file=io.StringIO(), width=120, color_system=None
-  )
+  text = io.StringIO()
+  console = rich.console.Console(file=text, width=120, color_system=None)
   console.print(watched.table(height))
-  return console.file.getvalue()
+  return text.getvalue()
 
 
 def test_the_table_has_a_line_for_each_cell(sweep):

@@ -12,9 +12,8 @@ from batch_rl.utils import seeding
 
 def read(tmp_path, text='', **given):
   path = tmp_path / 'sweep.yaml'
-  path.write_text(
-    f'base_dir: {tmp_path}/out\ndata_dir: {tmp_path}/data\n{text}'
-  )
+  folders = f'base_dir: {tmp_path}/out\ndata_dir: {tmp_path}/data\n'
+  path.write_text(folders + text)
   return plan.read(str(path), given)
 
 
@@ -85,12 +84,9 @@ store_dir: null
   here = os.getcwd()
   adam = 'batch_rl/fixed_replay/configs/dqn_adam.gin'
   small = ['batch_rl/a.gin', f'{here}/b.gin']
-  for cell, gin_files, own in zip(
-    sweep.cells,
-    [[adam], [f'{here}/my/agent.gin'], small, small],
-    [[], [], ['A.b = 1'], ['A.b = 2']],
-    strict=True,
-  ):
+  files = [adam], [f'{here}/my/agent.gin'], small, small
+  bound = [], [], ['A.b = 1'], ['A.b = 2']
+  for cell, gin_files, own in zip(sweep.cells, files, bound, strict=True):
     assert flag(cell, 'gin_files') == [*gin_files, f'{here}/shared.gin']
     # An agent's own bindings come later, so they win.
     assert flag(cell, 'gin_bindings')[:-1] == ['C.d = 2', *own]
@@ -187,9 +183,8 @@ def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
   assert pong.gin_files == (common, own, mine)
   config = f'batch_rl/minatar/configs/{job}.gin'
   assert cell.gin_files == (common, config, own, mine)
-  assert cell.gin_bindings[-1] == (
-    'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
-  )
+  game = 'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
+  assert cell.gin_bindings[-1] == game
   if job == 'offline':
     assert cell.replay_dir.endswith('/MinAtar-SpaceInvaders/1')
 

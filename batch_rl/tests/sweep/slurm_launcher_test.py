@@ -37,10 +37,6 @@ def slurm(tmp_path, monkeypatch):
   return folder
 
 
-def keep_watching():
-  return False
-
-
 def let_go(sweep):
   """Ends programs of `made_up_sweeps.HELD`, and keeps watching."""
   for cell in sweep.cells:
@@ -53,9 +49,8 @@ def states(sweep):
 
 
 def starts(sweep):
-  return [
-    pathlib.Path(cell.directory, 'starts').read_text() for cell in sweep.cells
-  ]
+  paths = [pathlib.Path(cell.directory, 'starts') for cell in sweep.cells]
+  return [path.read_text() for path in paths]
 
 
 def submit(sweep):
@@ -71,9 +66,8 @@ def test_the_same_command_finds_its_jobs_again(make, slurm, monkeypatch):
   monkeypatch.setattr(slurm_launcher, '_MAX_ARRAY', 2)
   sweep = make('', 'if starts < 3: sys.exit(1)', made_up_sweeps.HELD)
   submit(sweep)
-  made_up_sweeps.wait_for(
-    lambda: (slurm / 'state-100_1').read_text() == 'FAILED'
-  )
+  state = slurm / 'state-100_1'
+  made_up_sweeps.wait_for(lambda: state.read_text() == 'FAILED')
   assert states(sweep)[1] == cells.FAILED
   slurm_launcher.run(sweep, sweep.cells[1:], lambda: let_go(sweep))
   assert states(sweep) == [cells.DONE] * 3
@@ -91,7 +85,7 @@ def test_jobs_of_unknown_state_count_as_queued(make, slurm, capsys):
   output = capsys.readouterr().out
   assert '0 cells submitted now' in output and 'state of 100: ' in output
   assert (states(sweep), starts(sweep)) == ([cells.DONE], ['x'])
-  slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, lambda: False)
   assert '1 cells submitted now' in capsys.readouterr().out
   assert fake_slurm.jobs(slurm) == ['100', '101']
 
@@ -100,13 +94,12 @@ def test_queued_cells_of_one_directory(make, slurm):
   """Other settings are refused; an evaluation is another cell."""
   training = make(made_up_sweeps.HELD)
   (cell,) = training.cells
-  evaluation = dataclasses.replace(
-    training, cells=(dataclasses.replace(cell, job='evaluate'),)
-  )
+  evaluated = dataclasses.replace(cell, job='evaluate')
+  evaluation = dataclasses.replace(training, cells=(evaluated,))
   longer = make('')
   submit(training)
   with pytest.raises(ValueError, match='cell0 .*job 100'):
-    slurm_launcher.run(longer, longer.cells, keep_watching)
+    slurm_launcher.run(longer, longer.cells, lambda: False)
   # The evaluation waits for the training only if it has begun.
   made_up_sweeps.wait_for(lambda: os.path.exists(f'{cell.directory}/starts'))
   submit(evaluation)
@@ -160,7 +153,7 @@ def test_a_job_saves_at_sigterm(make, slurm):
 def test_settings_reach_slurm(make, slurm):
   chosen = {'slurm_partition': 'long', 'timeout_min': 7}
   sweep = make('', cpus=3, gpus=0.25, memory_gb=5, slurm=chosen)
-  slurm_launcher.run(sweep, sweep.cells, keep_watching)
+  slurm_launcher.run(sweep, sweep.cells, lambda: False)
   (file,) = slurm.glob('file-*')
   text = pathlib.Path(file.read_text()).read_text()
   lines = ['cpus-per-task=12', 'gpus-per-node=1', 'mem=20GB', 'time=7']
@@ -172,7 +165,7 @@ def test_mistakes(make, slurm, monkeypatch, capsys):
   def check(message, **settings):
     sweep = make('', **settings)
     with pytest.raises(ValueError, match=message):
-      slurm_launcher.run(sweep, sweep.cells, keep_watching)
+      slurm_launcher.run(sweep, sweep.cells, lambda: False)
     assert not fake_slurm.jobs(slurm)
 
   check('partitoin', slurm={'partitoin': 'gpu'})

@@ -23,14 +23,8 @@ RATES = {'train': 10.0, 'eval': 25.0}  # 12 s an iteration.
 
 
 def status(state, iteration=0, phase='train', done=0, rates=None):
-  progress = {
-    'iteration': iteration,
-    'iterations': 10,
-    'phase': phase,
-    'done': done,
-    'rates': rates or {},
-    'time': 0.0,
-  }
+  progress = dict(iteration=iteration, iterations=10, phase=phase, done=done)
+  progress |= dict(rates=rates or {}, time=0.0)
   return cells.Status(state, progress=progress)
 
 
@@ -54,9 +48,8 @@ def test_seconds_left(state, seconds):
 
 
 def test_rates_are_measured_or_given_or_those_of_two_cores():
-  statuses = [
-    status(cells.RUNNING, rates={'train': rate}) for rate in (3.0, 9.0, 5.0)
-  ]
+  measured = [{'train': rate} for rate in (3.0, 9.0, 5.0)]
+  statuses = [status(cells.RUNNING, rates=rates) for rates in measured]
   sweep = made_up_sweeps.make()
   assert workload.rates(sweep, []) == workload.TWO_CORES['offline']
   given = {'train': 200.0, 'eval': 7.0}
@@ -125,7 +118,5 @@ def test_the_work_of_an_evaluation_of_several_checkpoints(tmp_path):
     user_code.write(tmp_path / 'checkpoints' / name / 'checkpoint.json', '')
   for chosen, number in (('best', 1), ('3,7,9', 3), ('all', 2)):
     arguments = ('--evaluation_steps=70', f'--checkpoints={chosen}')
-    _, _, steps = work(
-      'evaluate', (), arguments=arguments, directory=str(tmp_path)
-    )
-    assert steps == 70 * number
+    found = work('evaluate', (), arguments=arguments, directory=str(tmp_path))
+    assert found[2] == 70 * number

@@ -63,14 +63,8 @@ def memory_2(limit, used, **statistics):
   return {'memory.max': limit, 'memory.current': used, 'memory.stat': lines}
 
 
-CACHED = dict(
-  anon=2 * GB,
-  file=6 * GB,
-  inactive_file=4 * GB,
-  active_file=GB,
-  slab_reclaimable=10**6,
-  shmem=GB,
-)
+CACHED = dict(anon=2 * GB, file=6 * GB, inactive_file=4 * GB, active_file=GB)
+CACHED |= dict(slab_reclaimable=10**6, shmem=GB)
 POD = memory_2(20 * GB, 19 * GB, inactive_file=GB // 2)
 APP = memory_2(10 * GB, 2 * GB)
 PODS = {f'pod/{name}': content for name, content in POD.items()}

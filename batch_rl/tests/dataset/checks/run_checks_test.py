@@ -56,12 +56,9 @@ MANIFEST_FAULTS = {
       logs, lambda m: m['shards'][1]['files'].pop('$store$_reward_ckpt.1.gz')
     )
   ),
-  # The same values, compressed again.
+  # The same values; gzip's own time stamp differs.
   'reward_ckpt.0.gz is not the file that the manifest describes': (
-    lambda logs: files.save(
-      files.file_of(logs, 'reward', 0),
-      files.load(files.file_of(logs, 'reward', 0)),
-    )
+    lambda logs: files.flip_a_bit(files.file_of(logs, 'reward', 0), 4)
   ),
 }
 

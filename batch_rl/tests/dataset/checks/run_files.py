@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import io
 import resource
 
 import numpy as np
@@ -24,9 +23,8 @@ def load(path):
 
 
 def save(path, array):
-  content = io.BytesIO()
-  np.save(content, array)
-  path.write_bytes(gzip.compress(content.getvalue(), 1))
+  with gzip.open(path, 'wb', compresslevel=1) as file:
+    np.save(file, array)
 
 
 def change(logs, name, suffix, function):

@@ -130,9 +130,8 @@ def test_equal_frames_are_suspicious(tmp_path):
   files.change(tmp_path, 'observation', 0, files.put(slice(10, 240), 9))
   assert files.is_well(tmp_path)
   path = files.change(tmp_path, 'observation', 0, np.zeros_like)
-  files.change(
-    tmp_path, 'observation', 0, files.put(slice(260, 300), 5)
-  )  # stale rows
+  stale = files.put(slice(260, 300), 5)
+  files.change(tmp_path, 'observation', 0, stale)
   finding = files.the_only(tmp_path, 'suspicious')
   assert finding.file == str(path) and 'the same frame' in finding.message
 

@@ -1,5 +1,3 @@
-"""Output of the commands."""
-
 from batch_rl.dataset.commands import console
 
 

@@ -36,9 +36,8 @@ def same(directory, numbers=NUMBERS):
 def test_checkpoints_may_be_chosen_and_added(folder, tmp_path, run):
   target = tmp_path / 'store'
   for chosen, numbers in (('3', [3]), ('0-1', [0, 1, 3])):
-    assert 'no files' not in run.output(
-      'import', folder, target, '--run=1', f'--checkpoints={chosen}'
-    )
+    options = '--run=1', f'--checkpoints={chosen}'
+    assert 'no files' not in run.output('import', folder, target, *options)
     same(target, numbers)
   # Without a choice, files that do not exist are named, unless imported earlier.
   for source in (folder / file_names.format(1, 3, 50), folder):

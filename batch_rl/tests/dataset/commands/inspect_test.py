@@ -1,5 +1,3 @@
-"""The command `inspect`: statistics, plots, videos and listings."""
-
 import pytest
 from PIL import Image
 

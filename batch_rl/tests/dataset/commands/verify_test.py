@@ -1,5 +1,3 @@
-"""The command `verify`: what it prints, and its exit codes."""
-
 import subprocess
 import sys
 

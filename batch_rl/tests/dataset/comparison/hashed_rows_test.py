@@ -12,9 +12,8 @@ def transition_hashes(episodes):
   """Returns the hashes of the transitions, as the module defines them."""
   hashes = []
   for episode in episodes:
-    frames = [
-      xxhash.xxh64_intdigest(struct.pack('<I', row.frame)) for row in episode
-    ]
+    packed = [struct.pack('<I', row.frame) for row in episode]
+    frames = [*map(xxhash.xxh64_intdigest, packed)]
     following = [*frames[1:], 0]
     for row, frame, after in zip(episode, frames, following, strict=True):
       if after or row.terminal:

@@ -72,9 +72,8 @@ def original_unplugged(tmp_path_factory):
   from batch_rl.tests.dataset.unplugged import unplugged_files  # TensorFlow
 
   root = tmp_path_factory.mktemp('original') / 'rl_unplugged'
-  unplugged_files.write_run(
-    root / file_names.FOLDER / 'Pong', checkpoints=range(4)
-  )
+  folder = root / file_names.FOLDER / 'Pong'
+  unplugged_files.write_run(folder, checkpoints=range(4))
   return root
 
 

@@ -93,19 +93,13 @@ def test_unrecorded_local_files_are_verified(root, server, run, data_dir):
   assert 'Move it away' in out
 
 
-@pytest.mark.parametrize(
-  ('error', 'reported'),
-  [
-    (
-      OSError(28, 'No space left'),
-      ' cannot be written: No space left; fetched',
-    ),
+def test_a_failing_disk_is_one_line(server, run, monkeypatch):
+  for error, reported in (
+    (OSError(28, 'No space left'), 'cannot be written: No space left; fetched'),
     (shard_reader.ReadError('x cannot be read.'), 'error: x cannot be read.'),
-  ],
-)
-def test_a_failing_disk_is_one_line(server, run, monkeypatch, error, reported):
-  monkeypatch.setattr(files, 'sync', mock.Mock(side_effect=error))
-  assert reported in run.error(server.url)
+  ):
+    monkeypatch.setattr(files, 'sync', mock.Mock(side_effect=error))
+    assert reported in run.error(server.url, to=type(error).__name__)
 
 
 def test_remote_manifest_is_kept(original, server, run, data_dir, root):

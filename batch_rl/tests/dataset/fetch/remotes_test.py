@@ -3,6 +3,7 @@
 import importlib
 import itertools
 import sys
+from unittest import mock
 
 import pytest
 
@@ -132,12 +133,8 @@ class _Refusal(Exception):
 def test_errors_of_file_systems(root, monkeypatch, error, kind, text):
   """Only a request that may succeed later is sent again."""
   remote = fsspec_remote.FsspecRemote(str(root))
-
-  def fail(*arguments, **options):
-    raise error
-
   for name in ('info', 'open'):
-    monkeypatch.setattr(remote._fs, name, fail)
+    monkeypatch.setattr(remote._fs, name, mock.Mock(side_effect=error))
   expected = kind or remotes.PermanentError
   for request in (remote.stat, lambda path: remote.open(path)):
     with pytest.raises(remotes.RemoteError, match=text) as raised:

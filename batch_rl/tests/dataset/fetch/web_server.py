@@ -95,9 +95,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
       return self._fail(400)
     path = urllib.parse.unquote(raw)
     range_ = self.headers.get('Range', '')
-    start = (
-      int(range_.removeprefix('bytes=').partition('-')[0]) if range_ else 0
-    )
+    first, _, last = range_.removeprefix('bytes=').partition('-')
+    start = int(first or 0)
     server.requests.append((self.command, path, start))
     for part, status in server.statuses.items():
       if part in f'{self.command} {path}' and status[1] > 0:
@@ -127,8 +126,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
       return self._send(body, headers=version)
     if start >= len(body):
       return self._fail(416, {'Content-Range': f'bytes */{len(body)}'})
-    stop = range_.partition('-')[2]
-    part = body[start : int(stop) + 1 if stop else None]
+    part = body[start : int(last) + 1 if last else None]
     span = f'bytes {start}-{start + len(part) - 1}/{len(body)}'
     self._send(part, headers={**version, 'Content-Range': span}, code=206)
 

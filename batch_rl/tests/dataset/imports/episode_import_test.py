@@ -1,5 +1,3 @@
-"""Tests of what an episode tells about its last step, and of the rows that it keeps."""
-
 import dataclasses
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Tests of frames stored as PNG."""
-
 import struct
 import zlib
 
@@ -18,9 +16,8 @@ def sample():
 
 
 def test_any_part_is_decoded(sample):
-  frames = png_frames.PngFrames(
-    'an episode', [png_frames.encode_png(frame) for frame in sample]
-  )
+  images = [png_frames.encode_png(frame) for frame in sample]
+  frames = png_frames.PngFrames('an episode', images)
   assert len(frames) == 10
   found = [frames[number] for number in range(3, 8)]
   np.testing.assert_array_equal(found, sample[3:8])
@@ -47,6 +44,8 @@ def test_other_images_are_refused_by_their_number(sample, capfd):
   sizes = (1 << 30, 1 << 30), (40, 84), (84, 40)
   # Of 16 bits, of 4, and interlaced.
   kinds = (16, 0, 0, 0, 0), (4, 0, 0, 0, 0), (8, 0, 0, 0, 1)
+  wrong_lines = lines[:-1], lines + b'0', b'\5' + lines[1:]
+  damaged = packed[:-4], flipped(packed, -1), *map(zlib.compress, wrong_lines)
   cases = {
     'not a PNG': [b'', jpeg],
     'a PNG of another kind': [color]
@@ -54,11 +53,7 @@ def test_other_images_are_refused_by_their_number(sample, capfd):
     + [image(84, 84, *kind) for kind in kinds],
     'a damaged PNG': [good[:-30]]
     + [flipped(good, place) for place in (20, at + 9, -17)]
-    + [image(pixels=p) for p in (packed[:-4], flipped(packed, -1))]
-    + [
-      image(pixels=zlib.compress(p))
-      for p in (lines[:-1], lines + b'0', b'\5' + lines[1:])
-    ],
+    + [image(pixels=pixels) for pixels in damaged],
   }
   for message, bad in ((m, bad) for m in cases for bad in cases[m]):
     frames = png_frames.PngFrames('an episode', [good, bad, good])

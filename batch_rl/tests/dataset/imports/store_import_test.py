@@ -1,10 +1,7 @@
-"""Tests for the import of episodes straight into a store."""
-
 import hashlib
 import os
 import signal
-import subprocess
-import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,11 +17,20 @@ from batch_rl.tests import interchange_runs as runs
 LENGTHS = (60, 45, 1, 80, 97, 30, 12)
 # Those with a missing beginning are 'late'.
 KINDS = {1: 'truncated', 3: 'late', 5: 'truncated'}
-# Runs `import_until_killed` in a process of its own.
-_PROGRAM = """
-import sys
+# Kills its process within part 1.
+_IMPORT_UNTIL_KILLED = """
+import os, signal, sys
+from batch_rl.dataset.imports import store_import
 from batch_rl.tests.dataset.imports import store_import_test
-store_import_test.import_until_killed(sys.argv[1])
+
+class KillingReader(store_import_test.ListReader):
+  def read(self, part, frames=True):
+    yield from super().read(part, frames)
+    if part.number == 1:
+      os.kill(os.getpid(), signal.SIGKILL)
+
+reader = KillingReader(store_import_test.make_reader().episodes)
+store_import.import_parts(reader, sys.argv[1])
 """
 
 
@@ -79,18 +85,6 @@ def make_reader(numbers=(0, 1, 2)):
   return ListReader({n: parts[n] for n in numbers})
 
 
-def import_until_killed(directory):
-  """Kills the process within part 1."""
-
-  class KillingReader(ListReader):
-    def read(self, part, frames=True):
-      yield from super().read(part, frames)
-      if part.number == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-  store_import.import_parts(KillingReader(make_reader().episodes), directory)
-
-
 def expected(*chosen):
   """Returns the transitions of some of the episodes."""
   logged = runs.make_episodes(*LENGTHS)
@@ -134,11 +128,9 @@ def test_parts_may_come_later_and_in_any_order(tmp_path):
   runs.assert_same(runs.transitions(grown), runs.transitions(whole))
 
 
-def test_a_killed_import_continues(tmp_path):
+def test_a_killed_import_continues(tmp_path, run_code):
   target = str(tmp_path / 'store')
-  command = [sys.executable, '-c', _PROGRAM, target]
-  killed = subprocess.run(command, capture_output=True, check=False)
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  run_code(_IMPORT_UNTIL_KILLED, target, returncode=-signal.SIGKILL)
   message = 'incomplete store: shards 1, 2 .* the same'
   with pytest.raises(ValueError, match=message):
     store_lib.Store(target)
@@ -151,17 +143,14 @@ def test_a_killed_import_continues(tmp_path):
 
 
 def test_few_frames_are_in_memory_for_the_dictionary(tmp_path, monkeypatch):
-  train, sequences = compression_dictionary.train, []
-
-  def record(frames):
-    sequences.extend(frames)
-    return train(frames)
-
-  monkeypatch.setattr(compression_dictionary, 'train', record)
+  train = mock.Mock(wraps=compression_dictionary.train)
+  monkeypatch.setattr(compression_dictionary, 'train', train)
   monkeypatch.setattr(store_import, '_TRAINING_FRAMES', 70)
   store_import.import_parts(make_reader(), str(tmp_path / 'store'))
+  train.assert_called_once()
+  [frames] = train.call_args.args
   first = np.concatenate([o for o, _, _ in runs.make_episodes(*LENGTHS)[:2]])
-  np.testing.assert_array_equal(np.concatenate(sequences), first[:70])
+  np.testing.assert_array_equal(np.concatenate(frames), first[:70])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""Tests of the TFRecord reader, on files that TensorFlow wrote."""
-
 import gzip
 import hashlib
 import pathlib

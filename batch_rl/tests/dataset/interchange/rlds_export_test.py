@@ -45,24 +45,21 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   assert info.metadata['environment'] == runs.ENVIRONMENT
   assert len(found) == len(logged)
   # Padding counts: the fourth episode begins in row 194 of shards of 100.
-  for i, ((steps, rest), (observation, action, reward)) in enumerate(
-    zip(found, logged, strict=True)
-  ):
+  for i, (steps, rest) in enumerate(found):
+    observation, action, reward = logged[i]
     n = len(action)
-    assert len(steps['action']) == n + 1
-    np.testing.assert_array_equal(steps['observation'][:n, ..., 0], observation)
-    np.testing.assert_array_equal(steps['action'][:n], action)
-    np.testing.assert_array_equal(steps['reward'][:n], reward)
-    last = np.arange(n + 1) == n
-    for key in ('is_last', 'is_terminal'):
-      np.testing.assert_array_equal(steps[key], last)
-    np.testing.assert_array_equal(steps['is_first'], np.arange(n + 1) == 0)
-    # 0 for the last action and for the step without a valid action.
-    np.testing.assert_array_equal(
-      steps['discount'] == 0, np.arange(n + 1) > n - 2
-    )
-    assert not steps['observation'][n].any()
-    assert not steps['action'][n] and not steps['reward'][n]
+    step = np.arange(n + 1)
+    expected = {
+      'observation': np.pad(observation[..., None], [(0, 1), *[(0, 0)] * 3]),
+      'action': np.append(action, 0),
+      'reward': np.append(reward, 0),
+      # 0 for the last action and for the step without a valid action.
+      'discount': step < n - 1,
+      'is_first': step == 0,
+      'is_last': step == n,
+      'is_terminal': step == n,
+    }
+    np.testing.assert_equal(steps, expected)
     assert rest['episode_return'] == reward.sum()
     assert rest['episode_id'] == i and rest['checkpoint_id'] == (0, 0, 1, 1)[i]
   assert sorted(os.listdir(tmp_path)) == ['Pong', 'rlds']

@@ -20,11 +20,9 @@ from batch_rl.tests.dataset.sampling import episodes_test
 from batch_rl.tests.dataset.unplugged import unplugged_files
 
 
-def export(source, target, subset=None):
+def export(source, target):
   run = run_directories.as_run(str(source))
-  return episode_export.export(
-    run, str(target), shards_export.open_writer, subset
-  )
+  episode_export.export(run, str(target), shards_export.open_writer)
 
 
 KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
@@ -137,9 +135,7 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   manifest = manifests.read(str(target / 'replay_logs'))
   kept = manifests.read(str(imported))
   assert manifest['source'] == kept['source'] and manifest['agent'] == 'dqn'
-  returns = [
-    entry['episodes'].get('unclipped_returns') for entry in kept['shards']
-  ]
+  returns = [e['episodes'].get('unclipped_returns') for e in kept['shards']]
   (entry,) = manifest['shards']
   expected = None if clipped else sum(returns, [])
   assert entry['episodes'].get('unclipped_returns') == expected

@@ -14,12 +14,10 @@ from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.tests.dataset.store.stores import SAMPLE
 from batch_rl.tests.known_runs import assert_same
 
-_draw_numbers = batch_kernel.draw_numbers
-
 
 @numba.njit
-def draw_numbers(key, number, total, out):
-  _draw_numbers(key, number, total, out)
+def draw_numbers(*arguments):
+  batch_kernel.draw_numbers(*arguments)
 
 
 def lemire(key, number, total, count):

@@ -1,7 +1,4 @@
-"""Compiled batches: availability and threads.
-
-`batch_kernel_test` and `sampler_test` compare batches, `frame_blocks_test` damaged stores.
-"""
+"""Compiled batches: availability and threads; `batch_kernel_test` compares them."""
 
 import pytest
 
@@ -81,9 +78,8 @@ print(len(stats.cache_hits), len(stats.cache_misses))
 
 def test_new_and_forked_processes_use_kept_code_or_no_numba(tmp_path, run_code):
   shards.write_run(tmp_path / 'logs', [30] * 5, capacity=50)
-  opened = known_runs.open_store(
-    tmp_path / 'logs', directory=str(tmp_path / 'store')
-  )
+  kept = str(tmp_path / 'store')
+  opened = known_runs.open_store(tmp_path / 'logs', directory=kept)
   drawn = sampler_lib.Sampler(opened, 4, seed=0)
   assert drawn.wait_until_compiled()  # From now on the result is kept.
   expected = drawn.batch(0, 32).windows.sum()

@@ -113,14 +113,12 @@ def test_batches_are_the_drawn_transitions(known_run, opened, name, horizon):
       found = {field: np.asarray(getattr(batch, field)) for field in names}
       if hasattr(batch, 'next_action'):
         found |= {n: getattr(batch, n) for n in ('next_action', 'next_reward')}
-      if name == 'stacks':
-        assert found['state'].shape == (SIZE, 2, 2, STACK)
-      else:
-        found['state'] = np.moveaxis(found['state'], 1, -1)
-        found['next_state'] = np.moveaxis(found['next_state'], 1, -1)
+      for field in ('state', 'next_state') if name != 'stacks' else ():
+        found[field] = np.moveaxis(found[field], 1, -1)
     if 'indices' in found:
       shard, ring = np.divmod(found['indices'], 50)
       np.testing.assert_array_equal(opened.rows_of(shard, ring), rows)
+    assert found['state'].shape == (SIZE, 2, 2, STACK)
     assert found['state'].dtype == np.uint8
     for i, row in enumerate(rows.tolist()):
       expected = known[row]

@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import batch_kernel
 
-_decode_block = batch_kernel.decode_block
-
 
 @numba.njit
-def decode_block(source, size, target, wanted, dictionary, dictionary_size):
-  return _decode_block(
-    source, size, target, wanted, dictionary, dictionary_size
-  )
+def decode_block(*arguments):
+  return batch_kernel.decode_block(*arguments)
 
 
 class Damaged(Exception):

@@ -31,9 +31,8 @@ def test_sums_are_those_of_a_loop(lengths, gamma, whole):
   if not whole:
     reward += random.random(stops[-1], np.float32)
   expected, stop_of = slow(reward.astype(float), stops, gamma)
-  found = returns_to_go.ReturnsToGo(reward, stops, gamma).at(
-    np.arange(stops[-1]), stop_of
-  )
+  table = returns_to_go.ReturnsToGo(reward, stops, gamma)
+  found = table.at(np.arange(stops[-1]), stop_of)
   np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
   if whole and gamma == 1:
     np.testing.assert_array_equal(found, expected)

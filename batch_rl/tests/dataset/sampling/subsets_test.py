@@ -114,9 +114,7 @@ def test_chained_subsets_agree_with_brute_force(run, chain, data):
   expected = steps(trajectories)
   for name, *arguments in chain:
     expected = brute_force(name, expected, trajectories, *arguments)
-  text = ' & '.join(
-    f'{name}({", ".join(map(repr, arguments))})' for name, *arguments in chain
-  )
+  text = ' & '.join(f'{name}{(*arguments,)}' for name, *arguments in chain)
   if not any(expected):
     with pytest.raises(ValueError, match='is empty'):
       subsets.select(trajectories, text)

@@ -1,6 +1,7 @@
 import contextlib
 import itertools
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,11 +65,9 @@ def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
   assert statistics['agent_steps']['mean'] == pytest.approx(np.mean(lengths))
   returns = [sum(row.reward for row in episode) for episode in episodes]
   assert statistics['return']['mean'] == pytest.approx(np.mean(returns))
-  first_row = 0
-  for entry in manifest['shards']:
-    assert entry['first_row'] == first_row
-    first_row += entry['rows']
-  assert first_row == len(logged)
+  firsts = [entry['first_row'] for entry in manifest['shards']]
+  sums = itertools.accumulate(entry['rows'] for entry in manifest['shards'])
+  assert [*firsts, len(logged)] == [0, *sums]
   of_shards = [entry['episodes'] for entry in manifest['shards']]
   assert sum(o['count'] for o in of_shards) == len(episodes)
   recorded = [o['unclipped_returns'] for o in of_shards]
@@ -256,15 +255,12 @@ def test_a_complete_shard_has_its_truncated_rows(tmp_path, monkeypatch):
 
 
 def test_large_rows_are_written_in_small_blocks(tmp_path, monkeypatch):
-  sizes, append = [], shard_writer.ShardWriter.append
-
-  def record(writer, rows):
-    sizes.append(len(rows))
-    append(writer, rows)
-
-  monkeypatch.setattr(shard_writer.ShardWriter, 'append', record)
+  append = shard_writer.ShardWriter.append
+  spy = mock.create_autospec(append, side_effect=append)
+  monkeypatch.setattr(shard_writer.ShardWriter, 'append', spy)
   monkeypatch.setattr(replay_log, '_BLOCK_BYTES', 100)
   shards.write_run(tmp_path, [60], capacity=200)
+  sizes = [len(call.args[1]) for call in spy.call_args_list]
   assert max(sizes) < 30 and sum(sizes) == 63
 
 
@@ -277,10 +273,7 @@ def test_a_log_without_rows_closes_its_files(tmp_path, recwarn):
 
 def test_writing_thread_errors_reach_the_caller(tmp_path, monkeypatch):
   log = shards.make_log(tmp_path / 'log', 40)
-
-  def full_disk(self, columns):
-    raise OSError(28, 'No space left on device')
-
+  full_disk = mock.Mock(side_effect=OSError(28, 'No space left on device'))
   monkeypatch.setattr(shard_writer.ShardWriter, 'append', full_disk)
   shards.add_row(log, shards.Row(1, 0, 0.0, 1))
   with pytest.raises(OSError, match='No space left') as raised:

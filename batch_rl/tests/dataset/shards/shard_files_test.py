@@ -1,5 +1,3 @@
-"""Listings of shards."""
-
 import pytest
 
 from batch_rl.dataset import run_directories

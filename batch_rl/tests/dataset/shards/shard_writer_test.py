@@ -22,21 +22,18 @@ def test_shards_are_dopamines(tmp_path_factory, lengths, capacity, stack_size):
   """Dopamine's ring is dumped whenever its cursor is at capacity - 1."""
   ours = tmp_path_factory.mktemp('ours')
   shards.write_run(ours, lengths, capacity, stack_size)
+  dumps = []
 
   class DumpingMemory(circular_replay_buffer.OutOfGraphReplayBuffer):
-    dumps = []
-
     def _add(self, *args):
       super()._add(*args)
       if self.cursor() == self._replay_capacity - 1:
         columns = {name: array.copy() for name, array in self._store.items()}
-        self.dumps.append((columns, int(self.add_count), self.invalid_range))
+        dumps.append((columns, int(self.add_count), self.invalid_range))
 
   memory = DumpingMemory((2, 2), stack_size, capacity, 1)
-  memory.dumps = []
-  for episode in shards.make_episodes(lengths):
-    shards.add_rows(memory, episode)
-  for suffix, (columns, add_count, invalid_range) in enumerate(memory.dumps):
+  shards.add_rows(memory, sum(shards.make_episodes(lengths), []))
+  for suffix, (columns, add_count, invalid_range) in enumerate(dumps):
     loaded = shards.read_shard(ours, suffix)
     assert loaded['add_count'] == add_count == (suffix + 1) * capacity - 1
     # Shard 0's last row was never written, so the memory there is arbitrary.

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes, sampler
 from batch_rl.dataset.shards import stitching
-from batch_rl.dataset.store import store
 from batch_rl.tests import known_runs, ring_logs
 
 
@@ -77,8 +76,7 @@ def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
       nothing = [np.zeros_like(column) for column in columns]
       ring_logs.write_shard(directory, empty, 0, *nothing)
     ring_logs.write_shard(directory, suffix, 33, *columns)
-    opened = store.Store(str(directory))
-    opened.wait()
+    opened = known_runs.open_store(directory)
     draws[suffix] = sampler.Sampler(opened, stack_size, seed=0)
     found[suffix] = [
       (len(episode.action), episode.begins_at_reset, episode.ended)

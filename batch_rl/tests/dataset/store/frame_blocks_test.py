@@ -24,10 +24,8 @@ def test_damaged_memory_is_an_error(tmp_path):
   opened = stores.open_store(tmp_path)
   opened.raise_error()
   opened._packed[0].blocks[3] ^= 16
-  with pytest.raises(
-    shard_reader.DataError,
-    match=r'Shard 0 of .* in memory, is damaged \(.*\); start again\.',
-  ):
+  message = r'Shard 0 of .* in memory, is damaged \(.*\); start again\.'
+  with pytest.raises(shard_reader.DataError, match=message):
     opened.windows(np.arange(10), 5)
   with pytest.raises(shard_reader.DataError, match='Shard 0'):
     opened.raise_error()

@@ -1,12 +1,12 @@
 """Memory of arrays is used again once no reference is left, and not before."""
 
+import concurrent.futures
 import gc
-import threading
 
 import hypothesis
 import numpy as np
 import pytest
-from hypothesis import strategies
+from hypothesis import strategies as st
 
 from batch_rl.dataset.store import frame_stacks
 
@@ -49,10 +49,6 @@ def test_memory_is_used_again():
   assert frame_stacks.aligned(LARGE, _BYTES).ctypes.data == address
 
 
-def _memory(array):
-  return array.ctypes.data, array.nbytes
-
-
 REFERENCES = [
   lambda array: array,
   lambda array: array[1:2, 5],
@@ -65,19 +61,12 @@ REFERENCES = [
   lambda array: array.ctypes,
   lambda array: iter(array),
 ]
+SHAPES = st.sampled_from([LARGE, (200, 300), (50_000,), (9,)])
+STEPS = st.tuples(SHAPES, st.sampled_from(REFERENCES), st.integers(0, 5))
 
 
 @hypothesis.settings(max_examples=60)
-@hypothesis.given(
-  strategies.lists(
-    strategies.tuples(
-      strategies.sampled_from([LARGE, (200, 300), (50_000,), (9,)]),
-      strategies.sampled_from(REFERENCES),
-      strategies.integers(0, 5),
-    ),
-    max_size=40,
-  )
-)
+@hypothesis.given(st.lists(STEPS, max_size=40))
 def test_memory_with_a_reference_is_left_alone(steps):
   """Whatever the reference, e.g. one of PyTorch, JAX or TensorFlow."""
   held = []  # a reference, the memory of its array, and the value in it
@@ -85,7 +74,7 @@ def test_memory_with_a_reference_is_left_alone(steps):
     array = frame_stacks.aligned(shape, _BYTES)
     if array.ndim < 3:
       refer = REFERENCES[0]
-    start, size = _memory(array)
+    start, size = array.ctypes.data, array.nbytes
     for _, (other, length) in held:
       assert start + size <= other or other + length <= start
     array[...] = value
@@ -96,8 +85,6 @@ def test_memory_with_a_reference_is_left_alone(steps):
 
 
 def test_contents_stay_while_threads_make_arrays():
-  errors = []
-
   def work(value):
     kept = []
     for i in range(300):
@@ -106,14 +93,10 @@ def test_contents_stay_while_threads_make_arrays():
       kept.append(array[i % 3])
       del array
       kept = kept[-3:]
-      errors.extend(1 for view in kept if not (view == value).all())
+      assert all((view == value).all() for view in kept)
 
-  threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-  for thread in threads:
-    thread.start()
-  for thread in threads:
-    thread.join()
-  assert not errors
+  with concurrent.futures.ThreadPoolExecutor(4) as threads:
+    list(threads.map(work, range(4)))
 
 
 def test_idle_memory_is_bounded():

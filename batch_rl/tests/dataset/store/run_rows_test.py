@@ -34,9 +34,8 @@ def test_each_row_has_its_place_in_a_ring(tmp_path_factory, limit, data):
     found += rows[in_use].tolist()
     packed = packed_columns.read(run.directory, suffix)
     assert opened.digest(suffix) == packed.digest
-    np.testing.assert_array_equal(
-      opened.ring_of(rows[in_use]), [np.full(in_use.sum(), i), ring[in_use]]
-    )
+    expected = [np.full(in_use.sum(), i), ring[in_use]]
+    np.testing.assert_array_equal(opened.ring_of(rows[in_use]), expected)
     for name in ('action', 'reward'):
       column = getattr(opened, name)[rows[in_use]]
       np.testing.assert_array_equal(column, files[name][in_use])

@@ -79,11 +79,8 @@ def test_padding_is_detected(tmp_path_factory, pool, ring, data):
   columns = packed_columns.read(str(logs), suffix)
   packed = shard_packing.pack(str(logs), columns, b'', pool)
 
-  cursor = add_count % capacity
-  if add_count < capacity:
-    order = list(range(cursor))
-  else:
-    order = [(cursor + i) % capacity for i in range(capacity)]
+  added = range(max(0, add_count - capacity), add_count)
+  order = [row % capacity for row in added]
   zero_after = [
     [black[order[at + step]] for step in (1, 2, 3)]
     for at, row in enumerate(order[:-3])

@@ -8,8 +8,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 from unittest import mock
 
 import numpy as np
@@ -126,7 +124,7 @@ def test_no_silent_damage(tmp_path_factory, intact, name, kind, preload, place):
 
 
 @pytest.mark.parametrize('moment', [0.0, 0.6])
-def test_killed_conversion_continues(tmp_path, moment, packings):
+def test_killed_conversion_continues(tmp_path, moment, packings, run_code):
   logs, directory = tmp_path / 'replay_logs', tmp_path / 'store'
   rows = shards.write_run(logs, [40] * 10, capacity=50)
   code = (
@@ -143,8 +141,7 @@ def test_killed_conversion_continues(tmp_path, moment, packings):
     'packed_shard.files.write_json = stop\n'
     f'store.convert({str(logs)!r}, {str(directory)!r})\n'
   )
-  killed = subprocess.run([sys.executable, '-c', code], capture_output=True)
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  run_code(code, returncode=-signal.SIGKILL)
   packed = {int(p.stem[6:]) for p in directory.glob('shard-*.json')}
   opened = store.convert(str(logs), str(directory))
   assert stores.rows_in(opened) == rows
@@ -273,11 +270,16 @@ def test_a_failed_read_leaves_the_cache(tmp_path, monkeypatch, packings, name):
   shards.write_run(logs, [30] * 2, capacity=50)
   stores.open_store(logs, directory=str(cache)).close()
   del packings[:]
-  stores.fail_to_open(monkeypatch, name, errno.EIO)
+  original = open
+
+  def fail(path, *args, **kwargs):
+    if str(path).endswith(name):
+      raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+    return original(path, *args, **kwargs)
+
+  monkeypatch.setattr('builtins.open', fail)
+  message = f'{name} cannot be read: Input/output error.$'
   for skip_damaged in (False, True):
-    with pytest.raises(
-      (ValueError, shard_reader.ReadError),
-      match=f'{name} cannot be read: Input/output error.$',
-    ):
+    with pytest.raises((ValueError, shard_reader.ReadError), match=message):
       store.Store(str(logs), None, str(cache), skip_damaged=skip_damaged)
   assert packings == []

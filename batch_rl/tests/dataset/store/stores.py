@@ -1,5 +1,3 @@
-import builtins
-import os
 import shutil
 
 import numpy as np
@@ -45,15 +43,3 @@ def damage_frames(patch, suffix):
       raise ValueError(f'the frames of shard {suffix} are damaged')
 
   before_packing(patch, find)
-
-
-def fail_to_open(monkeypatch, name, number):
-  """Lets `open` of files whose path ends with a name fail with an error's number."""
-  original = builtins.open
-
-  def fail(path, *args, **kwargs):
-    if str(path).endswith(name):
-      raise OSError(number, os.strerror(number), path)
-    return original(path, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, 'open', fail)

@@ -1,5 +1,3 @@
-"""Tests of the reader of RL Unplugged's files, on files that TensorFlow wrote."""
-
 import hashlib
 import shutil
 

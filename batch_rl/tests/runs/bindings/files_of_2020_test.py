@@ -13,20 +13,16 @@ from batch_rl.runs.bindings import files_of_2020, gin_internals
 from batch_rl.tests.gin_files_of_2020 import FILES
 
 AGENTS = {'offline': offline_agents.REGISTRY, 'online': online_agents.REGISTRY}
-MEMORIES = {
-  'offline': 'WrappedFixedReplayBuffer',
-  'online': 'WrappedLoggedReplayBuffer',
-}
 NEW, OLD = 'WrappedFixedReplayBuffer', 'WrappedPrioritizedReplayBuffer'
+MEMORIES = {'offline': NEW, 'online': 'WrappedLoggedReplayBuffer'}
 
 
 def adapt(program, path, bindings=(), flag=None):
   """Loads a file as the programs do; returns the agent's class and the lines."""
   statements = command_line.load_gin([str(path)] if path else [], bindings)
   agents = AGENTS[program]
-  agent_class = agents.find(
-    flag or files_of_2020.agent_name(statements, agents)
-  )
+  name = flag or files_of_2020.agent_name(statements, agents)
+  agent_class = agents.find(name)
   return agent_class, files_of_2020.adapt(statements, agents, agent_class)
 
 
@@ -72,12 +68,10 @@ def test_a_file_sets_what_the_run_uses(name, tmp_path):
 def test_the_environment_of_the_old_runner_is_that_of_ours(program, runner):
   ours = f'{runner}.create_environment_fn'
   old = 'Runner.create_environment_fn = @atari_lib.create_atari_environment'
+  other = 'run_experiment.create_agent'
   for bindings, selector in (
     ([old], 'atari_lib.create_atari_environment'),
-    (
-      [old, f'{ours} = @run_experiment.create_agent'],
-      'run_experiment.create_agent',
-    ),
+    ([old, f'{ours} = @{other}'], other),
   ):
     gin.clear_config()
     adapt(program, None, bindings, 'dqn')

@@ -20,7 +20,6 @@ PAGES = (pathlib.Path(__file__).parents[4] / 'docs').rglob('*.md')
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
 AGENT = 'FixedReplayMultiHeadDQNAgent'
 RUNNER = 'FixedReplayRunner'
-MEMORY = 'WrappedFixedReplayBuffer'
 GAME = 'atari_lib.create_atari_environment'
 ADAM = 'tf.train.AdamOptimizer'
 
