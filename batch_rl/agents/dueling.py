@@ -1,11 +1,12 @@
 """Dueling networks: a value of the state beside advantages of the actions."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 from dopamine.discrete_domains import atari_lib
 
-from batch_rl.agents import features
+from batch_rl.agents import features, graph_checks
 
 
 class DuelingNetwork(tf.keras.Model):
@@ -43,6 +44,8 @@ class DuelingNetwork(tf.keras.Model):
   def call(self, state: tf.Tensor) -> atari_lib.DQNNetworkType:
     """Maps states, (n, ...), to `q_values`, float32 (n, num_outputs)."""
     outputs, calls = self._recorder(state)
+    expected = {'q_values': (math.prod(self._shape),)}
+    graph_checks.check_outputs(self._advantage, outputs, expected)
     hidden = features.dense_hidden(calls, self._advantage, 'dueling')
     self._value.layers[0].units = hidden.outputs.shape[1]
     value = self._value(hidden.inputs)

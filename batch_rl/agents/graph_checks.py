@@ -55,6 +55,26 @@ def check_outputs(
     )
 
 
+def check_tracked(networks: tuple[Any, Any], known: set[str]) -> None:
+  """Checks that Keras finds all trained weights of a network and of its target copy.
+
+  Args:
+    networks: The two, after a call.
+    known: Names of the trainable variables that were there before.
+
+  Raises:
+    NetworkError: If it does not find one.
+  """
+  found = known.union(w.name for network in networks for w in network.weights)
+  for weight in tf.compat.v1.trainable_variables():
+    if weight.name not in found:
+      raise NetworkError(
+        f'Keras does not find the weights {weight.name} of '
+        f'{type(networks[0]).__name__}, so they would not be copied to the target '
+        'network: make layers attributes of a Keras model or layer.'
+      )
+
+
 def field_of(outputs: Any, name: str) -> Any:
   """Returns an output of a network by its name, or that of 2020; None without it."""
   old = 'logits' if name == 'quantile_values' else name

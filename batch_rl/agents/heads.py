@@ -55,8 +55,8 @@ class Head:
   """Base of the heads; the k values of a return are samples or atoms of a distribution.
 
   Attributes:
-    reads: Names of outputs, float32 (n, num_actions, num_outputs) each, that the network
-      makes for it in addition to `q_values`; others that it reads are not listed.
+    reads: Names of outputs of its network besides `q_values`, float32 (n, num_actions,
+      num_outputs) each. Their shapes are checked when an agent is built.
     num_outputs: Number of these outputs for each action.
   """
 
@@ -240,10 +240,11 @@ def check_plain(network: Network, owner: Any) -> None:
   """
   try:
     signature_of(network).bind(1, name='')
-  except TypeError:
+  except TypeError as error:
     raise ValueError(
       f'{type(owner).__name__}: {getattr(network, "__name__", network)} has several '
-      'outputs per action; bind a network with one, e.g. @AtariNetwork.'
+      f'outputs per action, or other parameters ({error}); bind a network with one, '
+      'made by (num_actions, name=...), e.g. @AtariNetwork.'
     ) from None
 
 

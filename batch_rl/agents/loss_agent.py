@@ -484,10 +484,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
   def _build_networks(self):
     """Builds the networks, and `_q_argmax` by `choose_actions`."""
-    build = super()._build_networks
-    if (
-      getattr(build, '__func__', None) is not dqn_agent.DQNAgent._build_networks
-    ):
+    build: Any = super()._build_networks
+    if build.__func__ is not dqn_agent.DQNAgent._build_networks:
       # A Dopamine agent with networks and a policy of its own.
       build()
       self._register_networks()
@@ -495,6 +493,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       if self._chooses():
         self._refuse_two_policies('_build_networks')
       return
+    known = {weight.name for weight in tf.compat.v1.trainable_variables()}
     self.online_convnet = self._create_network(name='Online')
     self.target_convnet = None
     if self.uses_target:
@@ -507,6 +506,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     )
     if self.uses_target:
       self.target(self.state_ph)  # makes the weights
+      networks = self.online_convnet, self.target_convnet
+      graph_checks.check_tracked(networks, known)
     self.build_networks()
     outputs = self.acting_outputs(self.state_ph)
     self._calls = None

@@ -32,7 +32,8 @@ class Policy:
   def probabilities(self, outputs: Any) -> tf.Tensor | None:
     """Returns the probabilities of the actions of a policy that samples.
 
-    A subclass that overrides `__call__` overrides it, too; an inherited one is ignored.
+    A subclass that overrides `__call__` has to override it, too: an inherited one is
+    ignored.
 
     Args:
       outputs: Result of `outputs`.

@@ -19,9 +19,7 @@ def load(agent: Any, path: str) -> None:
       the agent's networks.
   """
   try:
-    remedy = (
-      'remove gin bindings that change its networks, or restore their code'
-    )
+    remedy = 'remove bindings that change its networks, or restore their code'
     check(agent, path, remedy)
     agent._saver.restore(agent._sess, path)
   except tf.errors.OpError as error:

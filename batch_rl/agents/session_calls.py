@@ -20,7 +20,7 @@ def shorten(session: tf.compat.v1.Session) -> None:
   a tensor run in the calling thread. Results stay the same.
 
   Args:
-    session: Session of an agent; it is not shortened twice.
+    session: Session of an agent. A second call changes nothing.
   """
   run = session.run
   if not hasattr(run, '__self__'):

@@ -131,8 +131,8 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     if own := self.own_head():
       if self.head is not ValueAgent.head:
         raise ValueError(
-          f'{type(self).__name__} has its own head: give @{type(self.head).__name__}() to '
-          'a DQN agent.'
+          f'{type(self).__name__} has a head of its own, so it cannot take '
+          f'@{type(self.head).__name__}(): remove the binding, or choose another agent.'
         )
       self.head = own
     super()._build_networks()

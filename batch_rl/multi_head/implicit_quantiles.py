@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import gin
 import tensorflow as tf
 
-from batch_rl.agents import dueling, features, heads
+from batch_rl.agents import dueling, features, graph_checks, heads
 from batch_rl.multi_head import quantiles
 
 
@@ -143,6 +143,8 @@ class ImplicitQuantileNetwork(tf.keras.Model):
       self._condition_on_taus(state)
     self._taus = taus
     outputs, calls = self._recorder(state)
+    expected = {'q_values': (self._num_actions,)}
+    graph_checks.check_outputs(self.q_network, outputs, expected)
     shape = -1, count, self._num_actions
     values = tf.transpose(tf.reshape(outputs.q_values, shape), (0, 2, 1))
     joined = features.join(calls.last, self.q_network)

@@ -157,13 +157,17 @@ class MultiNetworkQNetwork(tf.keras.Model):
       name: Scope of the variables, as in `Online/subnet_0/Conv/kernel`.
     """
     super().__init__(name=name)
+    self._num_actions = num_actions
     self._subnets = [
       network(num_actions, name=f'subnet_{i}') for i in range(num_networks)
     ]
 
   def call(self, state: tf.Tensor) -> MultiHeadNetworkType:
     """Maps states, (batch, ...), to the Q-values of every network."""
-    q_heads = tf.stack([net(state).q_values for net in self._subnets], axis=2)
+    outputs = [net(state) for net in self._subnets]
+    expected = {'q_values': (self._num_actions,)}
+    graph_checks.check_outputs(self._subnets[0], outputs[0], expected)
+    q_heads = tf.stack([found.q_values for found in outputs], axis=2)
     return MultiHeadNetworkType(q_heads, tf.reduce_mean(q_heads, axis=2))
 
 

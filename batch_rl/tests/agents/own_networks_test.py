@@ -122,6 +122,23 @@ class NoModel:
     return self.network(state)
 
 
+class Helper:
+  """Keeps layers where Keras does not find them."""
+
+  def __init__(self):
+    self.layer = layers.Dense(8)
+
+
+class Untracked(Network):
+  def __init__(self, num_actions, name=None):
+    super().__init__(num_actions, name)
+    self.helper = Helper()
+
+  def disturb(self, x):
+    return self.helper.layer(x)
+
+
+VALUES = returning(lambda q: q)
 TWICE = returning(lambda q: Outputs(tf.concat([q, q], 1)))
 DOUBLE = returning(lambda q: Outputs(tf.cast(q, tf.float64)))
 NUMBER = returning(lambda q: HeadOutputs(q, tf.reduce_mean(q), q, q))
@@ -130,13 +147,14 @@ NUMBER = returning(lambda q: HeadOutputs(q, tf.reduce_mean(q), q, q))
 @pytest.mark.parametrize(
   ('class_', 'network', 'found'),
   [
-    (OfflineDQN, returning(lambda q: q), 'Wrong.call'),
+    (OfflineDQN, VALUES, 'Wrong.call'),
     (OfflineDQN, returning(lambda q: {'q_values': q}), 'Wrong.call'),
     (OfflineDQN, TWICE, r'call .*q_values, float32 \(1, 10\).*\(n, 5\)'),
     (OfflineDQN, returning(lambda q: Outputs([1.0, 2.0])), 'list'),
     (OfflineDQN, DOUBLE, r'float64 \(1, 5\); .*float32'),
     (OfflineDQN, NUMBER, r'acting_outputs has float32 \(\); .*override it'),
     (OfflineDQN, NoModel, 'NoModel'),
+    (OfflineDQN, Untracked, 'find the weights Online/.*kernel.* of Untracked'),
     (OfflineDQN, Noisy, 'loss, or its network, .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),
     (RandomActing, functional, 'acts draws .* RandomStandardNormal'),
@@ -173,19 +191,24 @@ class SixUnits(Network):
 @pytest.mark.parametrize(
   ('name', 'network', 'message'),
   [
-    ('dqn', ThreeOutputs, r'logits, .*\(1, 2, 3\).*\(n, 2, 7\)'),
+    ('hl_gauss', ThreeOutputs, r'logits, .*\(1, 2, 3\).*\(n, 2, 7\)'),
     ('multi_head_dqn', ThreeOutputs, r'q_heads, .*\(1, 2, 3\).*\(n, 2, 5\)'),
     ('multi_head_dqn', SixUnits, r'q_values, .*\(1, 6\).*\(n, 10\)'),
     ('quantile', ThreeOutputs, r'quantile_values, .*\(1, 2, 3\).*\(n, 2, 5\)'),
     ('quantile', SixUnits, r'q_values, .*\(1, 6\).*\(n, 10\)'),
-    ('dqn', SixUnits, r'q_values, .*\(1, 6\).*\(n, 14\)'),
+    ('hl_gauss', SixUnits, r'q_values, .*\(1, 6\).*\(n, 14\)'),
+    ('iqn', SixUnits, r'q_values, .*\(.*, 6\).*\(n, 2\)'),
+    ('iqn', VALUES, r'call returned float32 .*\(n, 2\)'),
+    ('multi_network_dqn', VALUES, r'call returned float32 .*\(n, 2\)'),
+    ('dueling', VALUES, r'call returned float32 .*\(n, 2\)'),
   ],
 )
 def test_a_network_that_does_not_fit_its_head_is_named(
   make_agent, name, network, message
 ):
   """In one line, although AutoGraph converts networks."""
-  head = {'head': atoms.HLGauss(7)} if name == 'dqn' else {}
+  given = {'hl_gauss': {'head': atoms.HLGauss(7)}, 'dueling': {'dueling': True}}
+  arguments = {'num_actions': 2, 'network': network, **given.get(name, {})}
   with pytest.raises(ValueError, match=message) as raised:
-    make_agent(name, num_actions=2, network=network, **head)
+    make_agent('dqn' if name in given else name, **arguments)
   assert str(raised.value).startswith(network.__name__)

@@ -137,17 +137,16 @@ class OwnActing(OfflineDQN):
     return 0
 
 
-class Hidden(tf.keras.Model):
-  """Keeps its layers where nobody finds them."""
+class Linear(tf.keras.Model):
+  """Has weights, but no layer with features."""
 
   def __init__(self, num_actions, name=None):
     super().__init__(name=name)
-    layer = tf.keras.layers.Dense(num_actions)
-    self._layer = lambda x: layer(x)
+    self._kernel = self.add_weight('kernel', (4, num_actions))
 
   def call(self, state):
     x = tf.reshape(tf.cast(state, tf.float32), (-1, 4))
-    return atari_lib.DQNNetworkType(self._layer(x))
+    return atari_lib.DQNNetworkType(x @ self._kernel)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ class Hidden(tf.keras.Model):
     ({'class_': update_loop_test.DopamineAgent}, VALUES | FEATURES | ALWAYS),
     ({'backup': Logging()}, EVERYTHING | {'loss_Target'}),
     ({'class_': OwnActing}, EVERYTHING - {'greedy_is_logged'}),
-    ({'network': Hidden}, EVERYTHING - FEATURES),
+    ({'network': Linear}, EVERYTHING - FEATURES),
   ],
 )
 def test_what_an_agent_lacks_is_left_out(make_agent, arguments, expected):
