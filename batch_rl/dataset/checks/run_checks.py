@@ -92,12 +92,8 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   expected = _expected([], computed.manifest)
   for level, _, problem in shard_checks.find_wrong_values(columns, expected):
     found.append((level, f'{run.data_dir} {problem}.'))
-  report = Report(
-    run.data_dir,
-    [{key: entry[key] for key in keys} for entry in computed.shards()],
-    [],
-    computed.totals()['bytes'],
-  )
+  shards = [{key: entry[key] for key in keys} for entry in computed.shards()]
+  report = report._replace(shards=shards, bytes=computed.totals()['bytes'])
   return report.with_findings(
     Finding(level, run.data_dir, message) for level, message in found
   )

@@ -1,7 +1,7 @@
 """Statistics of a run: episodes, returns, lengths, actions and sizes.
 
-Episodes may span shards, and padding rows do not count as agent steps. Frames are not
-read.
+Episodes may span shards, and padding rows do not count as agent steps. Frames are read
+only to find the padding of a run without a manifest.
 """
 
 from typing import Any

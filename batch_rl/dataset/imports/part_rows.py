@@ -25,9 +25,6 @@ class PartRows:
     reader: Reader of the dataset.
     part: Part to read.
     last_step: Arguments of `StoredEpisode.rows_kept`.
-
-  Attributes:
-    begins_at_reset: Whether the first episode begins at a reset.
   """
 
   def __init__(
@@ -37,7 +34,6 @@ class PartRows:
     last_step: tuple[str, bool, bool],
   ):
     self._reader, self._part, self._last_step = reader, part, last_step
-    self.begins_at_reset = False
     self._rows = self._skipped = 0
     self._doubts: dict[str, list[int]] = {}  # numbers of episodes
     # Checkpoint, and the indices of the first and the last episode in it.
@@ -92,8 +88,6 @@ class PartRows:
       self._skipped += 1
       return 0, 0
     padding = manifests.PADDING if episode.begins_at_reset else 0
-    if not self._rows:
-      self.begins_at_reset = episode.begins_at_reset
     reward, unclipped = episode.reward[:steps], episode.unclipped[:steps]
     self._actions.append(np.pad(episode.action[:steps], (padding, 0)))
     self._rewards.append(np.pad(reward, (padding, 0)))

@@ -134,7 +134,8 @@ def column(dtype: npt.DTypeLike) -> Callable[[Callable], Callable]:
     `store`. It returns a value for each, (n,).
 
   Raises:
-    TypeError: If `dtype` is none, e.g. a function that `column` decorates without ().
+    TypeError: If `dtype` is not a dtype, e.g. a function, since `column` was used without
+      ().
     ValueError: When it is applied, if the package has a column of this name, such as
       `reward`, or batches have another attribute of it, such as `count`.
   """

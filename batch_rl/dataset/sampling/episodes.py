@@ -12,7 +12,6 @@ import numpy as np
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import returns_to_go, row_sampler, subsets
 from batch_rl.dataset.shards import manifests
-from batch_rl.dataset.store import packed_columns
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.utils import machine
 
@@ -25,7 +24,7 @@ class Episode:
   transitions if the episode terminated, n - 1 otherwise.
 
   Attributes:
-    number: Index of the episode in the run, from 0.
+    number: Index of the episode among those of the shards in use, from 0.
     shard: Number of the shard in which the episode begins.
     begins_at_reset: Whether the first row is the episode's first observation. If
       not, the first `stack_size - 1` rows serve only as context in the stacks of
@@ -140,7 +139,7 @@ class Reader:
     self._ended = np.isin(chosen.stop - 1, store.terminals)
     self._truncated = np.isin(chosen.stop - 1, store.truncations)
     self._unclipped = self._unclipped_returns(all_trajectories.stop)
-    # Index, store and columns of the shard in memory.
+    # Index and store of the shard in memory.
     self._loaded: Any = None
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
     self.padding = store.first_padding()
@@ -212,24 +211,22 @@ class Reader:
     store, rows = self._store, np.arange(first, stop)
     if self._is_packed:
       return store.frames(rows)
-    shard_of, ring = store.ring_of(rows)
+    shard_of = store.shard_of(rows)
+    positions = rows - store.starts[shard_of] + store.first_kept[shard_of]
     parts = []
     for i in np.unique(shard_of).tolist():
-      shard, columns = self._load(i)
-      positions = columns.positions(ring[shard_of == i])
-      in_shard = np.zeros(len(positions), np.int64)
-      parts.append(shard.kept_frames(in_shard, positions))
+      kept = positions[shard_of == i] % store.rows_kept[i]
+      parts.append(self._load(i).kept_frames(np.zeros_like(kept), kept))
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-  def _load(self, i: int) -> tuple[store_lib.Store, packed_columns.Columns]:
+  def _load(self, i: int) -> store_lib.Store:
     """Packs one shard in memory and releases the previous one."""
     if self._loaded is None or self._loaded[0] != i:
       self._loaded = None
       machine.return_freed_memory()
       suffix = self._store.suffixes[i]
-      columns = packed_columns.read(self.run.data_dir, suffix)
-      self._store.check_unchanged(suffix, columns.digest)
       loaded = store_lib.Store(self.run.data_dir, [suffix])
+      self._store.check_unchanged(suffix, loaded.digest(suffix))
       loaded.wait()
-      self._loaded = i, loaded, columns
-    return self._loaded[1:]
+      self._loaded = i, loaded
+    return self._loaded[1]

@@ -30,7 +30,8 @@ class Prefetcher:
       each of the batches.
     ahead: Number of batches prefetched, at least 1.
     threads: Number of worker threads, at least 1.
-    together: Number of batches loaded in a call. As many more may be ahead.
+    together: Number of batches loaded in a call. Up to `together - 1` more than `ahead`
+      may be prefetched.
   """
 
   def __init__(self, load: Load, ahead: int, threads: int, together: int = 1):

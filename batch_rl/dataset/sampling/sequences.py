@@ -3,8 +3,9 @@
 Made for models of sequences, such as the Decision Transformer (Chen et al., 2021, arXiv
 2106.01345), from the same store as `sampler`. A sequence ends at a step of a trajectory
 and has the steps before it, without a copy of the run. Every logged step can be its
-last one: also a terminal one, and the last one of a truncated or unfinished episode,
-because no next state is needed.
+last one, also a terminal one, and the last one of a truncated or unfinished episode,
+because no next state is needed. Where the beginning of an episode is missing, the first
+`stack_size - 1` steps are only context.
 """
 
 from collections.abc import Sequence

@@ -312,8 +312,8 @@ def trajectories(store: store_lib.Store) -> Trajectories:
   at_reset = ~np.isin(begin, store.breaks)
   at_reset[:1] |= store.starts_at_reset
   # An exported or imported trajectory may lack its episode's beginning, and so the
-  # padding. Frames are not read here, so steps whose action and reward are 0 count as
-  # padding.
+  # padding. The frames of each beginning are not read, so steps whose action and reward
+  # are 0 count as padding.
   padding = np.arange(store.logged_padding or 0)
   rows = np.minimum(begin[:, None] + padding, stop[:, None] - 1)
   is_step = (store.action[rows] != 0) | (store.reward[rows] != 0)

@@ -89,7 +89,9 @@ class ReplayLog:
     update_horizon: Number of steps in returns, for the format's `invalid_range`.
     metadata: More entries for the manifest, numbers and text. The data tools know
       `environment.game`, the environment's name, `environment.num_actions` and
-      `agent`; `run_id` identifies the run that owns the directory.
+      `agent`; `run_id` identifies the run that owns the directory. A log of the same
+      `run_id` that was killed before its second `checkpoint` is started again, and
+      its shards are deleted, unless `restore` follows.
 
   Attributes:
     directory: Local directory of the shards.
@@ -476,9 +478,6 @@ class ReplayLog:
       'episodes': manifests.describe_episodes(episodes),
       'format': self._describe_rows(),
       'shards': self._shards,
+      manifests.TRUNCATED_ROWS: [r for r in self.truncated_rows if r < rows],
     }
-    if self.truncated_rows:
-      content[manifests.TRUNCATED_ROWS] = [
-        r for r in self.truncated_rows if r < rows
-      ]
     manifests.write(self.directory, content)

@@ -56,7 +56,9 @@ def column_of(path: str) -> str:
 def check_game(name: str) -> None:
   """Raises a ValueError if a game cannot be the name of a folder."""
   if name in ('', '.', '..') or not name.isprintable() or '/' in name:
-    raise ValueError(f'{name!r} is not the name of a game, such as Pong')
+    raise ValueError(
+      f"{name!r} cannot be the name of a game's folder, such as Pong"
+    )
   if len(name.encode(errors='replace')) > 255:
     raise ValueError(f'the name of the game is too long: {name[:20]}...')
 

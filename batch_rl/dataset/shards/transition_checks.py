@@ -14,7 +14,7 @@ import numpy as np
 from batch_rl.dataset.shards import manifests, shard_reader
 from batch_rl.utils import json_schema
 
-# An episode's padding, and the transition after it, fit in one block of a log.
+# Far more frames than a state has; the padding of an episode is written at once.
 MAX_STACK_SIZE = 512
 
 

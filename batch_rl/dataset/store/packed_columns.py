@@ -63,27 +63,6 @@ class Columns:
     """
     return self.prefix + (self.add_count < self.capacity and self.suffix > 0)
 
-  def positions(self, ring: np.ndarray) -> np.ndarray:
-    """Returns the positions at which rows of the ring are kept.
-
-    Args:
-      ring: Ring positions, of any shape.
-
-    Returns:
-      int64 of the same shape; -1 for stale rows.
-    """
-    ring = np.asarray(ring, np.int64)
-    kept = np.where(ring < self.prefix, ring, -1)
-    if self.rows > self.prefix:
-      kept = np.where(ring == self.capacity - 1, self.rows - 1, kept)
-    return kept
-
-  def ring_positions(self, positions: np.ndarray) -> np.ndarray:
-    """Returns ring positions; the inverse of `positions`."""
-    if self.rows == self.prefix:
-      return positions
-    return np.where(positions == self.rows - 1, self.capacity - 1, positions)
-
   def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""
     empty = np.empty(0)
@@ -124,7 +103,8 @@ def read(data_dir: str, suffix: int) -> Columns:
 
 def compacted(columns: Columns) -> Columns:
   """Returns the rows that are kept of a ring, in the smallest dtypes, and their digest."""
-  keep = columns.ring_positions(np.arange(columns.rows))
+  keep = np.arange(columns.rows)
+  keep[columns.prefix :] = columns.capacity - 1
   columns = dataclasses.replace(
     columns,
     action=_narrow(columns.action[keep], np.uint8),

@@ -50,8 +50,6 @@ class PackedShard:
     running_crc32: CRC-32 of `blocks[:offset]` for each offset, uint32
       (blocks + 1,).
     padding: Number of all-zero rows at the start of an episode, at most 3.
-    zero_rows: Ring positions of all-zero rows, among those at which the shard's
-      rows may start.
     file: Open file whose mapped content has the blocks; None in memory.
   """
 
@@ -60,7 +58,6 @@ class PackedShard:
   offsets: np.ndarray
   running_crc32: np.ndarray
   padding: int
-  zero_rows: frozenset[int]
   file: BinaryIO | None = None
 
   def read(self, begin: int, end: int) -> Any:
@@ -182,7 +179,6 @@ def open_packed(
       column['offsets'],
       np.frombuffer(checksums, '<u4').astype(np.uint32),
       description['padding'],
-      frozenset(description['zero_rows']),
       None if preload else file,
     )
     packed.check()

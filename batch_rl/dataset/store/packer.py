@@ -344,7 +344,10 @@ class PackedRun(frame_blocks.RunFrames):
     if self._directory is None:
       available = machine.available_memory()
       where = 'of memory'
-      remedy = 'set FixedReplayBuffer.cache_dir (online: offline_cache_dir)'
+      remedy = (
+        'pass cache_dir to batch_rl.dataset.open, or set FixedReplayBuffer.cache_dir '
+        '(online: offline_cache_dir)'
+      )
     else:
       available = psutil.disk_usage(self._directory.path).free
       where, remedy = f'in {self._directory.path}', 'make room'

@@ -26,8 +26,8 @@ class RunRows:
   Attributes:
     data_dir: Directory of the shards, or a store.
     has_whole_episodes: Whether each shard begins and ends with an episode.
-    starts_at_reset: Whether row 0 begins an episode: it is the run's first, or its
-      shard's.
+    starts_at_reset: Whether row 0 begins an episode: it is the first row of the run,
+      or of a shard of whole episodes.
     suffixes: Numbers of the shards in use, ascending.
     placements: Rows that each shard adds to the run (`stitching.Placement`).
     problems: Missing and repeated rows, one line each.
@@ -79,7 +79,7 @@ class RunRows:
     # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
     # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
     first_kept = [
-      int(c.positions(np.array(p.start))) if p.rows else 0
+      min(p.start, c.rows - 1) if p.rows else 0
       for c, p in zip(columns, self.placements, strict=True)
     ]
     self.first_kept = np.array(first_kept)

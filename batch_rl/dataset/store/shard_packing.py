@@ -55,13 +55,11 @@ def pack(
     path = os.path.join(data_dir, name)
     digest = hashlib.sha256()
     stat = files.stat(path)
-    # An episode may begin with padding where the shard does, and after each end. A ring
-    # that has wrapped begins at the cursor.
+    # Padding may follow each end. A ring that has wrapped begins at the cursor.
     order = np.roll(np.arange(columns.prefix), -columns.add_count)
-    first = np.concatenate([np.arange(3), order[:3], [columns.rows - 1]])
     ends = np.flatnonzero(columns.terminal[order][:-3])[:1000]
     after_ends = order[ends[:, None] + np.arange(1, 4)]  # (episodes, 3)
-    examined = np.union1d(first, after_ends)
+    examined = np.unique(after_ends)
     zero: list[int] = []
 
     def tasks():
@@ -74,14 +72,12 @@ def pack(
     frames = {name: {**stat, 'sha256': digest.hexdigest()}}
     # Rows of padding that all episodes have.
     is_padding = np.isin(after_ends, zero).all(axis=0)
-    first_zero = np.intersect1d(first, np.array(zero, np.int64))
     packed = packed_shard.PackedShard(
       dataclasses.replace(columns, sources={**columns.sources, **frames}),
       packed_shard.NO_BLOCKS,
       offsets,
       running_crc32,
       int(np.cumprod(is_padding).sum()),
-      frozenset(columns.ring_positions(first_zero).tolist()),
     )
     recorded = manifests.file_records(manifests.read(data_dir))
     for name, source in packed.columns.sources.items():
@@ -212,7 +208,6 @@ def write_shard(
     'dictionary': hashlib.sha256(dictionary).hexdigest(),
     'block_rows': packed_shard.BLOCK_ROWS,
     'padding': packed.padding,
-    'zero_rows': sorted(packed.zero_rows),
     'sections': sections,
     'crc32': checks,
     'running_crc32': base64.b64encode(checksums).decode(),

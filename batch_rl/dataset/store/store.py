@@ -55,19 +55,11 @@ class Store(packer.PackedRun):
 
   def leading_padding(self, suffix: int) -> int:
     """Returns the number of padding rows at the start of a packed shard's rows."""
-    i = self._index[suffix]
-    packed, placement = self._packed[i], self.placements[i]
-    columns, padding = packed.columns, self.padding(suffix)
-    wrapped = columns.add_count >= columns.capacity
-    oldest = columns.add_count % columns.capacity if wrapped else 0
-    if placement.start not in (0, oldest, columns.capacity - 1):
-      # Packing did not examine this start: assume padding, which is safe.
-      return padding
-    first = (placement.start + np.arange(min(padding, 3))) % columns.capacity
-    is_zero = np.isin(first, list(packed.zero_rows))
-    count = int(np.cumprod(is_zero).sum())
-    # Packing examined three rows.
-    return padding if count == 3 else count
+    begin, stop = self.shard_rows[suffix]
+    rows = np.arange(begin, min(begin + self.padding(suffix), stop))
+    frames = self.frames(rows)
+    is_zero = ~frames.any(axis=tuple(range(1, frames.ndim)))
+    return int(np.cumprod(is_zero).sum())
 
   def first_padding(self) -> int:
     """Returns the number of padding rows at the first known start of an episode.

@@ -242,7 +242,7 @@ class StoreDirectory:
   def _rewrite_sources(self, path: str, sources: Mapping[str, Any]) -> None:
     """Writes `sources` again, so that the next start need not hash the files.
 
-    Does nothing if another process holds the lock, or none may write.
+    Does nothing if the lock is held, or the directory cannot be written.
     """
     with contextlib.suppress(OSError, ValueError):
       if (lock := self.try_lock()) is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset.sampling import columns, sequences
 from batch_rl.dataset.sampling import sampler as sampler_lib
 from batch_rl.dataset.store import store
-from batch_rl.tests import known_runs, ring_logs
+from batch_rl.tests import known_runs, ring_logs, shards
 
 GAMMA = 0.5  # sums of clipped rewards are exact
 
@@ -78,13 +78,19 @@ def test_all_transitions_of_the_run_are_valid(tmp_path_factory, data):
       assert_draws(sampler, run, present)
 
 
-def test_padding_after_a_gap_is_no_step(tmp_path):
-  """Shard 2 begins with two rows of the second episode's padding."""
-  known_runs.write_run(tmp_path, [35, 30], 20)
-  ring_logs.remove_shard(tmp_path, 1)
+@pytest.mark.parametrize(
+  ('lengths', 'run', 'gone', 'left'),
+  [([35, 30], (20, 4), 1, (15, 30)), ([15, 40, 40], (26, 8), 0, (40, 40))],
+)
+def test_padding_after_a_gap_is_no_step(tmp_path, lengths, run, gone, left):
+  """The shard begins with two rows of an episode's three, or four of seven."""
+  shards.write_run(tmp_path, lengths, *run)
+  ring_logs.remove_shard(tmp_path, gone)
   sampler = make_sampler(known_runs.open_store(tmp_path), stack_size=3)
   columns = sampler.named_columns(sampler.valid_rows(), 'timestep')
-  assert columns['timestep'].tolist() == [*range(15), *range(30)]
+  assert columns['timestep'].tolist() == [
+    step for n in left for step in range(n)
+  ]
   with pytest.raises(ValueError, match='no row -1: the run has'):
     sampler.named_columns([3, -1], ['return_to_go'])
   with pytest.raises(ValueError, match='batches=-1 is not an integer >= 1'):

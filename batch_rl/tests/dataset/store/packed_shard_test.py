@@ -105,7 +105,7 @@ def test_mapped_shards_may_take_all_descriptors(directory):
     ({'truncated_rows': 7}, ''),
     ({'truncated_rows': [], 'capacity': 51}, 'its ring has 51'),
     ({'capacity': 0, 'add_count': 0}, ''),
-    ({'zero_rows': None}, 'zero_rows'),
+    ({'padding': None}, 'padding'),
   ],
 )
 def test_a_wrong_description_is_refused(directory, change, message):

@@ -50,7 +50,6 @@ def test_packing_keeps_frames(tmp_path_factory, pool, ring, chunk, kind, data):
     unpacked = packing.unpack(packed, dictionary)
     np.testing.assert_array_equal(unpacked, frames[kept])
     assert packed.padding == in_memory.padding
-    assert packed.zero_rows == in_memory.zero_rows
     for name in packed_columns.NAMES:
       one, other = getattr(packed.columns, name), getattr(columns, name)
       assert one.dtype == other.dtype and one.tolist() == other.tolist()
@@ -90,10 +89,6 @@ def test_padding_is_detected(tmp_path_factory, pool, ring, data):
   while padding < 3 and all(zeros[padding] for zeros in zero_after):
     padding += 1
   assert packed.padding == padding
-  kept = packing.kept_rows(*ring[::2], capacity)
-  for row in {0, 1, 2, *order[:3], capacity - 1} & set(kept):
-    assert (row in packed.zero_rows) == black[row], row
-  assert all(black[row] for row in packed.zero_rows)
 
 
 def test_a_packed_shard_appears_only_when_complete(tmp_path, pool, synced):
