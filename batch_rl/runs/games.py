@@ -109,10 +109,7 @@ def logged_game(replay_data_dir: str) -> str | None:
   if 'environment' in manifest:
     return manifests.look_up(manifest, 'environment', 'game', kind=str)
   run = run_directories.as_run(replay_data_dir)
-  try:
-    return canonical_name(run.game) if run else None
-  except ValueError:
-    return None
+  return run_directories.known_game(run.game) if run else None
 
 
 def check_game(

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-from batch_rl.utils import json_schema
+from batch_rl.utils import choices, json_schema
 
 # End of the name of a file that is not complete yet.
 TEMPORARY = '.tmp'
@@ -206,7 +206,7 @@ def check_hash(path: str, content: Any) -> dict[str, Any]:
     ValueError: If the content has changed; the message names the path.
   """
   if not isinstance(content, dict) or content != with_hash(content):
-    raise ValueError(f'{path} is damaged')
+    raise ValueError(f'{path} is damaged: it differs from its hash')
   return content
 
 
@@ -224,26 +224,21 @@ def list_directory(path: str) -> list[str]:
   try:
     return os.listdir(path)
   except OSError as error:
-    other = None
+    hint = ''
     if isinstance(error, FileNotFoundError):
       with contextlib.suppress(OSError):
-        other = _in_other_case(path)
-    hint = f' (did you mean {other}?)' if other else ''
+        hint = _hint(path)
     raise ValueError(
       f'{path} cannot be listed: {error.strerror}{hint}.'
     ) from error
 
 
-def _in_other_case(path: str) -> str | None:
-  """Returns the existing path that is equal but for upper and lower case, or None."""
-  if os.path.exists(path):
-    return path
-  parent, name = os.path.split(path.rstrip('/'))
-  folder = _in_other_case(parent) if parent else ''
-  if not name or folder is None or not os.path.isdir(folder or '.'):
-    return None
-  names = [n for n in os.listdir(folder or '.') if n.lower() == name.lower()]
-  return os.path.join(folder, names[0]) if names else None
+def _hint(path: str) -> str:
+  """Returns a hint at the entry that the first missing name of a path may mean."""
+  parent, name = os.path.split(os.path.abspath(path))
+  if not os.path.isdir(parent):
+    return _hint(parent)
+  return choices.hint(name, os.listdir(parent))
 
 
 def format_names(names: Collection[str]) -> str:

@@ -157,11 +157,8 @@ class ShardRun(fetched_run.FetchedRun):
     digests = digests_lib.Digests(
       {**hashes, **({'sha256': sha256} if sha256 else {})}
     )
-    if shard_files.column_of(name) == 'observation':
-      for _ in shard_reader.iterate_rows(path, digest=digests):
-        pass
-    else:
-      shard_reader.read_array(path, digest=digests)
+    for _ in shard_reader.iterate_rows(path, digest=digests):
+      pass
     digests.check(path)
     return {'bytes': os.path.getsize(path), 'sha256': digests.sha256()}
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from batch_rl.dataset import run_directories
 from batch_rl.dataset.imports import examples, png_frames, tfrecords
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files, progress_bars
@@ -92,7 +93,8 @@ class StoredEpisode:
     numbers = np.hstack([self.reward, self.unclipped, total or 0])
     if not same or not np.isfinite(numbers).all():
       raise ValueError(
-        f'Invalid dataset: {self.name} lacks finite rewards or a finite return.'
+        f'Invalid dataset: {self.name} lacks a finite reward for each step, or a finite '
+        'return.'
       )
     # The rewards of a part of an episode may not sum up to its return.
     is_whole = self.begins_at_reset and self.terminal
@@ -154,7 +156,7 @@ class StoredEpisode:
     if inferred is not None and inferred != last_step and not is_chosen:
       reason = ' (assumed: no terminal step had a reward so far)'
       raise LastStepError(
-        f'By its return, the last step of {self.name} is {_WITH_ARTICLE[inferred]}, but '
+        f'By its rewards, the last step of {self.name} is {_WITH_ARTICLE[inferred]}, but '
         f'the episodes before end with {_WITH_ARTICLE[last_step]}{reason * is_assumed}; '
         f'add --last_step={last_step} to go on as before, or start again in another '
         f'directory with --last_step={inferred}.'
@@ -318,4 +320,4 @@ def game_of(reader: EpisodeReader, game: str | None) -> str:
     shard_files.check_game(name)
   except ValueError as error:
     raise ValueError(f'{reader.directory}: {error}.') from None
-  return name
+  return run_directories.known_game(name) or name

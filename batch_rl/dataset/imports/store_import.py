@@ -110,7 +110,10 @@ class StoreImport:
     if self._store.shards_dir is None:
       return
     self._manifest = manifests.read(self.directory)
-    look_up = functools.partial(manifests.look_up, self._manifest, kind=str)
+    # An exported run keeps its source, but has other shards.
+    is_exported = 'exported_from' in self._manifest
+    known = {} if is_exported else self._manifest
+    look_up = functools.partial(manifests.look_up, known, kind=str)
     found = Identity(
       look_up('environment', 'game') or '?',
       look_up('source', 'run') or '?',
@@ -208,10 +211,8 @@ class StoreImport:
         )
       columns = rows.columns()
       self._check_new(part, columns.sources)
-      padding = manifests.PADDING
-      zero_rows = frozenset(range(padding * rows.begins_at_reset))
       return packed_shard.PackedShard(
-        columns, packed_shard.NO_BLOCKS, offsets, checksums, padding, zero_rows
+        columns, packed_shard.NO_BLOCKS, offsets, checksums, manifests.PADDING
       )
 
     packed = shard_packing.write_shard(

@@ -1,12 +1,11 @@
 """Imports shards of Dopamine's format, found by `shard_discovery`, as a store."""
 
 import os
-import shutil
 
 from batch_rl.dataset.interchange import shard_discovery
-from batch_rl.dataset.shards import digests, manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
-from batch_rl.utils import machine, staging_directory, threads
+from batch_rl.utils import staging_directory
 
 
 def import_store(
@@ -30,12 +29,13 @@ def import_store(
     for part in shards.input_dir.split(os.sep)
     if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
   ]
+  game, run = ['unknown', 'unknown', *parts][-2:]
   # For temporary links under the format's names. The store is made in place.
   with staging_directory.StagingDirectory(
     directory, replace=True, suffix='.import'
   ) as work:
     # The store takes its game from the end of this path.
-    logs = work.join(*['unknown', *parts][-2:], shard_files.REPLAY_LOGS)
+    logs = os.path.join(work.create(game), run, shard_files.REPLAY_LOGS)
     # Runs of other folders may have the same game and number.
     existing, source = manifests.read(directory), shards.input_dir
     earlier = manifests.look_up(existing, 'origin', 'source', kind=str)
@@ -45,7 +45,6 @@ def import_store(
         'directory.'
       )
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)
-    shutil.rmtree(logs, ignore_errors=True)
     os.makedirs(logs)
     originals = {
       os.path.join(logs, shard_files.file_name(column, number)): shards.path(
@@ -56,16 +55,6 @@ def import_store(
     }
     for link, path in originals.items():
       os.symlink(os.path.realpath(path), link)
-    # Before anything is made; packing would find it, too.
-    recorded = manifests.file_records(shards.manifest)
-
-    def check_hash(link: str) -> None:
-      name = os.path.basename(link)
-      expected = manifests.look_up(recorded, name, 'sha256', kind=str)
-      if expected is not None:
-        digests.check_file(originals[link], {'sha256': expected})
-
-    threads.parallel_map(check_hash, list(originals), machine.num_cpus())
     manifest = {'manifest_version': 1, **shards.manifest}
     if shards.left_out:
       for key in manifests.RUN_TOTALS:

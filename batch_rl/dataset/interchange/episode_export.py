@@ -6,6 +6,7 @@ from typing import Any
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import episodes
+from batch_rl.dataset.shards import manifests
 from batch_rl.utils import progress_bars, staging_directory
 
 # A function that writes an episode and returns its number of steps (0 if it was skipped),
@@ -13,6 +14,18 @@ from batch_rl.utils import progress_bars, staging_directory
 Writer = tuple[Callable[[episodes.Episode], int], dict[str, Any]]
 # Opens a dataset in an empty directory.
 OpenWriter = Callable[[episodes.Reader, str], AbstractContextManager[Writer]]
+
+
+def environment_of(reader: episodes.Reader) -> dict[str, Any]:
+  """Returns the manifest's entry about the environment, for exports.
+
+  The game is None if neither the manifest nor the folder names it.
+  """
+  environment = reader.manifest.get('environment') or {}
+  if manifests.atari_if_known(reader.manifest) is None:
+    environment = {'repeat_action_probability': 0.25, **environment}
+  game = environment.get('game') or run_directories.known_game(reader.game)
+  return {**environment, 'game': game}
 
 
 def export(

@@ -169,7 +169,7 @@ def _metadata(
     'action_meanings': meanings,
     'seed': manifests.look_up(reader.manifest, 'seed', kind=int),
     'environment': reader.manifest.get('environment', {}),
-    'requirements': ['ale-py', 'gymnasium'],
+    'requirements': ['ale-py', 'gymnasium'] if meanings else None,
     'source': reader.run.directory,
     'source_hash': reader.hash,
   }

@@ -77,13 +77,16 @@ def _open_writer(
 def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
   from tensorflow_datasets.rl_unplugged import atari_utils
 
+  environment = episode_export.environment_of(reader)
+  # The importer asks for a game that is unknown.
+  config = '_'.join(filter(None, [environment['game'], 'run', reader.run.name]))
   return tfds.core.DatasetInfo(
     builder=tfds.core.dataset_info.DatasetIdentity(
       name=_NAME,
       version=tfds.core.Version(_VERSION),
       data_dir=directory,
       module_name=__name__,
-      config_name=f'{reader.game}_run_{reader.run.name}',
+      config_name=config,
     ),
     description=(
       'A run of the DQN Replay Dataset, or in its format, with the features of '
@@ -101,11 +104,7 @@ def _dataset_info(tfds: Any, reader: episodes.Reader, directory: str) -> Any:
         'rewards': 'as logged',
         'steps': reader.rows,
         'agent': reader.agent,
-        'environment': {
-          'num_actions': reader.num_actions,
-          **(reader.manifest.get('environment') or {}),
-          'game': reader.game,
-        },
+        'environment': {'num_actions': reader.num_actions, **environment},
       }
     ),
   )

@@ -38,7 +38,7 @@ _METADATA = {
   'last_step': str,
   'rewards': str,
 }
-_CONFIG = re.compile(r'(?P<game>.+?)_run_(?P<run>[^/]+)')
+_CONFIG = re.compile(r'(?:(?P<game>.+?)_)?run_(?P<run>[^/]+)')
 _CHECKPOINT_SPLIT = re.compile(r'checkpoint_(\d+)')
 _COLUMNS = {
   'steps/observation': 'bytes',

@@ -78,11 +78,8 @@ def _metadata(reader: episodes.Reader) -> dict[str, Any]:
   """Returns the manifest's entries about the run, and about the export."""
   manifest = reader.manifest
   others = {*manifests.OF_THE_LOG, 'run_id', 'origin'}
-  environment = manifest.get('environment') or {}
-  if manifests.atari_if_known(manifest) is None:
-    environment = {'repeat_action_probability': 0.25, **environment}
   return {
     **{key: manifest[key] for key in manifest if key not in others},
-    'environment': {**environment, 'game': reader.game},
+    'environment': episode_export.environment_of(reader),
     'exported_from': {'directory': reader.run.directory, 'hash': reader.hash},
   }

@@ -71,6 +71,7 @@ def test_minari_has_any_observations(tmp_path, run, monkeypatch, kind):
   shape, dtype = observations.KINDS[kind]
   space = dataset.observation_space
   assert (space.shape, space.dtype) == (shape, dtype)
+  assert 'requirements' not in dataset.storage.metadata
   found = list(dataset.iterate_episodes())
   parts = [e.observations[: len(e) + e.truncations[-1]] for e in found]
   np.testing.assert_array_equal(np.concatenate(parts), columns['observation'])

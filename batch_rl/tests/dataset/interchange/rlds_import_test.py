@@ -56,6 +56,18 @@ def build(directory, splits, features=None, name=NAME, config='Pong_run_3'):
   return builder.data_dir
 
 
+def test_an_export_of_an_unknown_game_asks_for_it(tmp_path, run):
+  source, made = tmp_path / 'downloads/7', tmp_path / 'rlds'
+  logs = runs.write_run(source, runs.make_episodes(20, 30))
+  (logs / manifests.FILE_NAME).unlink()
+  run.output('export', source, made, '--format=rlds')
+  assert 'add --game' in run.error('import', made, tmp_path / 'store')
+  assert run('import', made, tmp_path / 'store', '--game=pong')[0] == 0
+  manifest = manifests.read(str(tmp_path / 'store'))
+  assert manifest['environment']['game'] == 'Pong'
+  assert manifest['source']['run'] == '7' and manifests.atari_if_known(manifest)
+
+
 def test_checkpoints_become_one_run_in_order(tmp_path, run):
   logged = runs.make_episodes(*runs.LENGTHS)
   source = build(

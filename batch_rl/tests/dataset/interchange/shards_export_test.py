@@ -110,16 +110,20 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
     np.testing.assert_array_equal(column, columns[name].astype(column.dtype))
 
 
-def test_shards_without_a_manifest_are_of_atari(tmp_path):
+@pytest.mark.parametrize(
+  ('folder', 'game'),
+  [('montezuma_revenge', 'MontezumaRevenge'), ('downloads', None)],
+)
+def test_shards_without_a_manifest_are_of_atari(tmp_path, folder, game):
   """Their returns before clipping are unknown."""
-  logs = runs.write_run(tmp_path / 'Pong/1', runs.make_episodes(20, 30))
+  logs = runs.write_run(tmp_path / folder / '1', runs.make_episodes(20, 30))
   (logs / manifests.FILE_NAME).unlink()
-  export(tmp_path / 'Pong/1', tmp_path / 'out/1')
+  export(tmp_path / folder / '1', tmp_path / 'out/1')
   manifest = manifests.read(str(tmp_path / 'out/1/replay_logs'))
   assert 'unclipped_return' not in manifest['episodes']
   assert 'unclipped_returns' not in manifest['shards'][0]['episodes']
   assert manifests.atari_if_known(manifest)
-  assert manifest['environment']['game'] == 'Pong'
+  assert manifest['environment']['game'] == game
 
 
 @pytest.mark.parametrize('clipped', [True, False])
@@ -140,3 +144,7 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   expected = None if clipped else sum(returns, [])
   assert entry['episodes'].get('unclipped_returns') == expected
   assert manifest['episodes']['return'] == kept['episodes']['return']
+  # Its shards are not the source's.
+  assert run('convert', target, tmp_path / 'converted')[0] == 0
+  code, _, line = run('import', folder, tmp_path / 'converted')
+  assert code == 2 and 'is a store of run ? of ?' in line
