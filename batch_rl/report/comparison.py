@@ -157,7 +157,8 @@ def _drop_duplicates(
     before = kept.setdefault(_identity(run), run)
     if before is not run:
       reason = (
-        f'duplicate of {before.directory} (same run, or same settings and seed)'
+        f'duplicate of {before.directory} (same run, or same recorded settings and '
+        'seed)'
       )
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
@@ -244,19 +245,12 @@ def _distinguish_environments(
 
 def _name(agent: str, differing: Mapping[str, str]) -> str:
   """Returns the name of a method, with its settings that differ from others."""
-  parts = [f'{_short(key, differing)}={v}' for key, v in differing.items()]
+  parts = [f'{choices.short(k, differing)}={v}' for k, v in differing.items()]
   if hidden := parts[_NAMED_DIFFERENCES:]:
     text = '\n'.join(hidden).encode(errors='backslashreplace')
     digest = hashlib.sha256(text).hexdigest()[:6]
     parts = [*parts[:_NAMED_DIFFERENCES], f'config {digest}']
   return programs.printable(f'{agent} [{", ".join(parts)}]' if parts else agent)
-
-
-def _short(name: str, names: Iterable[str]) -> str:
-  """Returns a parameter's name without its class, unless that is ambiguous."""
-  last = name.rsplit('.', 1)[-1]
-  is_unique = sum(other.rsplit('.', 1)[-1] == last for other in names) == 1
-  return last if is_unique else name
 
 
 def _order(method: str) -> tuple:

@@ -59,6 +59,10 @@ def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
   runs = [run_results.read_run(os.fspath(path)) for path in directories]
   with matplotlib.rc_context(PARAMETERS):
     compared = comparison.compare(runs)
+    drawn = {run.directory for _, run in (*compared.runs, *compared.unfinished)}
+    for path, reason in compared.excluded:
+      if path not in drawn:
+        raise ValueError(f'{path}: {reason}.')
     return Plotter(compared)._curves(compared.games_with_curves)
 
 

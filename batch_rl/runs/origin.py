@@ -46,16 +46,13 @@ def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
     agent: Agent of the run.
     code: Result of `describe`. Arguments of `create_agent` are settings, too.
   """
-  name = next(
-    base.__name__
-    for base in type(runner).__mro__
-    if base.__module__.startswith('batch_rl.')
-  )
+  is_online = hasattr(agent, 'replay_log')
+  name = 'LoggedRunner' if is_online else 'FixedReplayRunner'
   given = {
     f'{name}.{setting}': getattr(runner, f'_{setting}')
     for setting in RUNNER_SETTINGS
   }
-  if hasattr(agent, 'replay_log'):  # It has no effect offline.
+  if is_online:  # It has no effect offline.
     given[f'{name}.clip_rewards'] = runner._clip_rewards
   lines = [f'{key} = {value!r}' for key, value in given.items()]
   # Arguments override gin's bindings.

@@ -28,7 +28,7 @@ _SCHEMA = {
 
 
 class Progress:
-  """Shows the progress of a run and keeps `progress.json` in its directory.
+  """Writes the progress of a run to `progress.json` in its directory.
 
   Keys of the file:
 

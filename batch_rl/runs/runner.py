@@ -104,6 +104,8 @@ class RecordedRunner(run_experiment.Runner):
           'The run has no seed, so it cannot be repeated: bind run_seed.seed.'
         )
       kwargs['fine_grained_print_to_console'] = False  # there is a progress bar
+      # Reports of online runs read these files.
+      kwargs |= {'use_legacy_logger': True, 'logging_file_prefix': 'log'}
       self._accept_changes = accept_changes
       self._has_run = False
       # State within an iteration, from a checkpoint, until the iteration resumes.
@@ -183,8 +185,7 @@ class RecordedRunner(run_experiment.Runner):
         f'The agent cannot be restored from checkpoint {position.name} in '
         f'{checkpoint.directory}: {reason}.'
       )
-    if self._use_legacy_logger:
-      self._logger.data = state['logs']
+    self._logger.data = state['logs']
     self._start_iteration = position.iteration
     self._partial = state.get('partial')
     logging.info('Resuming after %s.', position)
@@ -287,9 +288,10 @@ class RecordedRunner(run_experiment.Runner):
         self._begin_iteration(iteration)
         statistics = self._run_one_iteration(iteration)
         self._log_experiment(iteration, statistics)
-        self._save(checkpoints.Position(iteration + 1), None)
+        end = checkpoints.Position(iteration + 1)
+        self._save(end, None)
         if iteration + 1 < self._num_iterations:
-          self._stop_if_requested(f'iteration {iteration}')
+          self._stop_if_requested(end)
       self._conclude()
 
   def _conclude(self) -> None:
@@ -319,8 +321,7 @@ class RecordedRunner(run_experiment.Runner):
 
   def _save(self, position, partial):
     self._flush_summaries()
-    logs = self._logger.data if self._use_legacy_logger else {}
-    state = {'logs': logs, 'partial': partial}
+    state = {'logs': self._logger.data, 'partial': partial}
     self._checkpoints.save(position, self._write_agent, state, self.record)
 
   def _write_agent(self, directory, number):

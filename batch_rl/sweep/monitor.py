@@ -157,7 +157,7 @@ def describe(status: cell_lib.Status) -> str:
   message = programs.printable(status.message)
   words = {
     cell_lib.RUNNING: f'running ({status.where})',
-    cell_lib.FAILED: f'failed after {status.attempts} attempts: {message}',
+    cell_lib.FAILED: f'failed in attempt {status.attempts}: {message}',
     cell_lib.CHANGED: message,
   }
   return words.get(status.state, status.state)

@@ -300,14 +300,17 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   flags: dict[str, Any] = {'base_dir': directory}
   gin_files = [*method.gin_files]
   bindings = [*method.gin_bindings]
-  if job != 'evaluate' and game in games_lib.names():
+  if game in games_lib.names():
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
       # After the agent's file, but before the user's own.
       shipped = (path.startswith('batch_rl/') for path in gin_files)
       places = [i for i, is_shipped in enumerate(shipped, 1) if is_shipped]
       place = max(places, default=len(gin_files))
-      gin_files.insert(place, f'batch_rl/minatar/configs/{job}.gin')
+      config = (
+        minatar.ONLINE_CONFIG if job == 'online' else minatar.OFFLINE_CONFIG
+      )
+      gin_files.insert(place, config)
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))
@@ -353,11 +356,7 @@ def _methods(settings) -> Iterable[_Method]:
       raise ValueError(
         f'grid: {parameter!r} is not a parameter with a list of values.'
       )
-  last = [parameter.split('.')[-1] for parameter in grid]
-  labels = {  # All of a parameter whose last part is ambiguous.
-    parameter: parameter if last.count(short) > 1 else short
-    for parameter, short in zip(grid, last, strict=True)
-  }
+  labels = {parameter: choices.short(parameter, grid) for parameter in grid}
   shared = _strings('gin_bindings', settings['gin_bindings'])
   for agent in _agents(settings):
     for combination in itertools.product(*grid.values()):

@@ -23,6 +23,13 @@ def unknown(kind: str, name: str | None, choices: Iterable[str]) -> str:
   return f'Unknown {kind} {name!r}{near}; choose {", ".join(choices)}'
 
 
+def short(name: str, names: Iterable[str]) -> str:
+  """Returns the last part of a dotted name; all of it if others end with that, too."""
+  last = name.rpartition('.')[2]
+  same = [other for other in names if other.rpartition('.')[2] == last]
+  return last if len(same) == 1 else name
+
+
 def hint(name: str, choices: Iterable[str]) -> str:
   """Returns ` (did you mean ...?)` with the nearest choice in any case, or ''."""
   by_key = {choice.lower(): choice for choice in choices}

@@ -8,7 +8,8 @@ user's own included:
 
 They become bindings of the run's agent. As among all bindings, the last one of a
 parameter counts, whether it names the agent or `AnyAgent`. Give the environment's file
-last. A warning names each binding that another order discards.
+after the package's, and your own files last. A warning names each binding that another
+order discards.
 """
 
 from collections.abc import Iterable
@@ -37,8 +38,8 @@ def bind(
 ) -> None:
   """Binds the parameters of `AnyAgent` to the run's agent.
 
-  A parameter that only other agents have is left out. A warning names each
-  binding that is lost because files are in the wrong order.
+  A parameter that only other agents have is left out. A warning names each binding, of
+  whichever class, that is lost because files are in the wrong order.
 
   Args:
     bindings: Bindings in the order of reading, after gin has read them.
@@ -60,32 +61,37 @@ def bind(
       used.append(binding)
     else:
       binding.remove()
-  for *earlier, last in bound.redirect(used, [_ANY], [*owners]):
-    for binding in earlier:
-      if _is_lost(binding, last):
-        logging.warning(
-          '%s of %s is replaced by %s, which is read later: give that file first, or '
-          'the parameter by --gin_bindings.',
-          binding.name,
-          binding.file,
-          last.file,
-        )
+  bound.redirect(used, [_ANY], [*owners])
+
+  def name(binding):
+    own = binding.selector in (_ANY, *owners)
+    selector = _ANY if own else binding.selector
+    return binding.scope, selector, binding.parameter
+
+  last = {name(binding): binding for binding in used}
+  for binding in used:
+    later = last[name(binding)]
+    if _is_lost(binding, later):
+      logging.warning(
+        '%s of %s is replaced by %s, which is read later: give that file first, or '
+        'the parameter by --gin_bindings.',
+        binding.name,
+        binding.file,
+        later.file,
+      )
 
 
-def _is_lost(earlier: bound.Binding, last: bound.Binding) -> bool:
+def _is_lost(earlier: bound.Binding, later: bound.Binding) -> bool:
   """Returns whether files in the wrong order replace a binding.
 
-  The agent's file comes after an environment's, or a user's before the package's.
+  An agent's file comes after an environment's, or the package's after a user's.
   """
-  if not last.file or earlier.file in (None, last.file):
+  if not later.file or earlier.file in (None, later.file):
     return False
-  if last.selector != _ANY:
-    return earlier.selector == _ANY
-  return _is_of_user(earlier) and not _is_of_user(last)
-
-
-def _is_of_user(binding: bound.Binding) -> bool:
-  return user_modules.is_outside_package(binding.file or '')
+  is_of_user = user_modules.is_outside_package
+  return earlier.selector == _ANY != later.selector or (
+    is_of_user(earlier.file) and not is_of_user(later.file)
+  )
 
 
 def _has(owners, parameter, agents):

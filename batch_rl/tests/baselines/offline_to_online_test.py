@@ -18,6 +18,7 @@ HALF = 'WrappedLoggedReplayBuffer.offline_fraction = 0.5'
 SMALL = (
   GAME,
   'WrappedLoggedReplayBuffer.batch_size = 4',
+  'LoggedRunner.use_legacy_logger = False',  # reports read it all the same
   'AnyAgent.min_replay_history = 20',
 )
 

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from batch_rl.atari import roms
-from batch_rl.report import aggregates, comparison, normalisation, run_results
+from batch_rl.report import (
+  aggregates,
+  comparison,
+  normalisation,
+  plots,
+  run_results,
+)
 from batch_rl.tests.report import made_up_runs
 
 REM = {'agent': 'multi_head_dqn'}
@@ -142,6 +148,8 @@ def test_a_repeated_run_counts_once(compare, tmp_path):
   assert [r[:12] for _, r in compared.excluded] == ['duplicate of'] * 2
   copies = [run_results.read_run(str(tmp_path / f'run{i}')) for i in (0, 2)]
   assert [run.done for _, run in comparison.compare(copies, 3).runs] == [3]
+  with pytest.raises(ValueError, match='run2: duplicate of .*/run0'):
+    plots.learning_curves(tmp_path / 'run0', tmp_path / 'run2')
 
 
 def test_logs_of_different_length_are_not_averaged(tmp_path):

@@ -183,6 +183,11 @@ def test_a_game_of_minatar_gets_its_configs(job, program, tmp_path):
   assert pong.gin_files == (common, own, mine)
   config = f'batch_rl/minatar/configs/{job}.gin'
   assert cell.gin_files == (common, config, own, mine)
+  # An evaluation plays as its run has, so the plan reads the same files.
+  if job == 'offline':
+    _, evaluation = read(tmp_path, text, job='evaluate').cells
+    assert evaluation.gin_files == cell.gin_files
+    assert not flag(evaluation, 'gin_files')
   game = 'MinAtarEnvironment.game_name = "MinAtar-SpaceInvaders"'
   assert cell.gin_bindings[-1] == game
   if job == 'offline':

@@ -48,6 +48,7 @@ def test_the_last_binding_counts(lines, gamma, agent):
 OURS = 'batch_rl/fixed_replay/configs/quantile.gin'
 MINATAR = 'batch_rl/minatar/configs/offline.gin'
 AGENT = 'FixedReplayQuantileAgent'
+RATE = 'AdamOptimizer.learning_rate'
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ AGENT = 'FixedReplayQuantileAgent'
     # The agent's file after the environment's.
     ([MINATAR, OURS], [], {'AnyAgent.gamma', 'AnyAgent.update_period'}),
     # The environment's file after a user's.
-    (['own.gin', MINATAR], [], {'AnyAgent.stack_size', f'{AGENT}.gamma'}),
+    (['own.gin', MINATAR], [], {'AnyAgent.stack_size', f'{AGENT}.gamma', RATE}),
     ([OURS, MINATAR], ['AnyAgent.gamma = 0.5'], set()),
   ],
 )
@@ -65,7 +66,7 @@ def test_a_line_names_what_a_file_in_the_wrong_order_replaces(
 ):
   (own_folder / 'own.gin').write_text(
     f"include '{OURS}'\n{AGENT}.gamma = 0.5\n"
-    f'AnyAgent.stack_size = 3\n{AGENT}.kappa = 2.0'
+    f'AnyAgent.stack_size = 3\n{AGENT}.kappa = 2.0\n{RATE} = 1e-4'
   )
   any_agent.bind(command_line.load_gin(files, bindings), REGISTRY, Quantile)
   lines = [r.getMessage() for r in caplog.records if 'later' in r.getMessage()]
