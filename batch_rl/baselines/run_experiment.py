@@ -105,15 +105,12 @@ class LoggedRunner(runner.RecordedRunner):
       lambda: environment_lib.make_resumable(create_environment_fn()),
       **kwargs,
     )
-    is_resumable = all(
-      callable(getattr(self._environment, name, None))
-      for name in ('state', 'restore')
-    )
-    self._obstacle = 'this environment cannot be saved within an iteration'
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
-    if is_resumable:
+    self._obstacle = 'this environment cannot be saved within an iteration'
+    own = [getattr(self._environment, n, None) for n in ('state', 'restore')]
+    if all(map(callable, own)):
       self._obstacle = ''
       _check_state(self._environment)
 

@@ -3,7 +3,7 @@
 Scores at initial states are those of Paine et al., 2020 (arXiv 2007.09055).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -140,10 +140,7 @@ def td_error(
 
 
 # Scores by the run's own values; see `fitted_q` for the other one.
-OWN: dict[str, Callable[..., float]] = {
-  'td_error': td_error,
-  'q_value': q_value,
-}
+OWN = {'td_error': td_error, 'q_value': q_value}
 LOWER_IS_BETTER = ('td_error',)
 
 

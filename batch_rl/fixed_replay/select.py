@@ -80,11 +80,6 @@ class Candidate(NamedTuple):
   def __str__(self) -> str:
     return f'{self.run}, iteration {self.iteration}'
 
-  @property
-  def agent(self) -> str:
-    """Name of the agent in tables."""
-    return agent_names.of_record(self.record)
-
 
 def find_candidates(runs: Iterable[str], chosen: str) -> list[Candidate]:
   """Returns the chosen checkpoints of runs.
@@ -234,7 +229,7 @@ def table(
     {
       'run': [c.run for c in candidates],
       'iteration': [c.iteration for c in candidates],
-      'agent': [c.agent for c in candidates],
+      'agent': [agent_names.of_record(c.record) for c in candidates],
       **found,
       'true_return': [c.true_return for c in candidates],
     }

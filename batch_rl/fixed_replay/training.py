@@ -156,7 +156,7 @@ def _as_list(given: Any) -> list[Any]:
     # NumPy's numbers are no text of gin.
     plain = {n: getattr(v, 'tolist', lambda v=v: v)() for n, v in given.items()}
     return [f'{n} = {syntax.format_value(v)}' for n, v in plain.items()]
-  return [given] if isinstance(given, str | os.PathLike) else [*given]
+  return [given] if isinstance(given, str | os.PathLike) else [*(given or ())]
 
 
 def _names(agent: str | type) -> tuple[str | None, str | None]:

@@ -193,15 +193,11 @@ def _play(
     total[acting] += rewards[acting]
     clipped[acting] += np.clip(rewards[acting], -1, 1)
     ended = terminated | truncated
-    episodes = []
-    for i in acting[ended[acting]]:
-      episodes.append(
-        evaluations.Episode(
-          int(i), int(length[i]), float(total[i]), float(clipped[i])
-        )
-      )
-      taken[i] += length[i]
-      length[i] = total[i] = clipped[i] = 0
+    over = acting[ended[acting]]
+    results = over, length[over], total[over], clipped[over]
+    episodes = [*map(evaluations.Episode, *(x.tolist() for x in results))]
+    taken[over] += length[over]
+    length[over] = total[over] = clipped[over] = 0
     playing &= ~(ended & (taken >= share))
     yield acting.size, episodes
 

@@ -71,15 +71,12 @@ class MinAtarEnvironment:
       ramping=difficulty_ramping
     )
     self._last_action = 0
-    self._use(np.random.RandomState())
-
-  def _use(self, random):
-    self._random = self._game.random = random
+    self._random = self._game.random = np.random.RandomState()
 
   def reset(self, seed: int | None = None) -> np.ndarray:
     """Starts an episode; see `Environment`."""
     if seed is not None:
-      self._use(np.random.RandomState(seed))
+      self._random = self._game.random = np.random.RandomState(seed)
       self._last_action = 0
     self._game.reset()
     self.game_over = False

@@ -40,7 +40,7 @@ def data_dir(tmp_path_factory):
 
 def load(data_dir, suffix=None, class_=FixedReplayBuffer, **kwargs):
   """Returns a buffer of 2 x 2 frames; keywords may replace the arguments here."""
-  arguments = dict(data_dir=str(data_dir), replay_suffix=suffix, stack_size=4)
+  arguments = dict(data_dir=data_dir, replay_suffix=suffix, stack_size=4)
   arguments |= dict(observation_shape=(2, 2), observation_dtype=np.uint8)
   arguments |= dict(batch_size=8, replay_capacity=CAPACITY, gamma=0.99)
   return class_(**arguments | {'update_horizon': 1} | kwargs)

@@ -24,8 +24,8 @@ class OfflineRows:
   Args:
     memory: Memory of the agent, whose shapes, dtypes, batch size and returns they have.
     directory: Directory of a run, or a store. None is an error.
-    fraction: Share of the transitions of a batch, at most 1. It is rounded to whole
-      transitions, at least one.
+    fraction: Fraction of the transitions of a batch, at most 1, rounded to whole
+      transitions. There must be at least one.
     subset: Part of the run, e.g. 'random_trajectories(0.1)'; None for all.
     cache_dir: Directory for compressed runs; None to keep this one in memory only.
     seed: Seed of the run; None for other transitions each time.

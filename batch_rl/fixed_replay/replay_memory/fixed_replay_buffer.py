@@ -1,6 +1,7 @@
 """Replay memory with the data of a logged run, for Python and for the graph."""
 
 import inspect
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,14 +92,11 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
   ):
     self._args = args
     self._kwargs = kwargs
-    self._data_dir = data_dir
+    self._data_dir = os.fspath(data_dir)
     # Checked before anything slow.
     self._columns = columns_lib.check(columns)
     if subset is not None:
       subsets.parse(subset)
-    if num_buffers is not None:
-      row_sampler.check_counts(num_buffers=num_buffers)
-      num_buffers = int(num_buffers)
     self._subset = subset
     self._cache_dir = cache_dir
     self._preload = preload
@@ -441,12 +439,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       return self._backend.sample(batch_size)
     if len(indices) != batch_size:
       raise ValueError(f'{len(indices)} indices for batch_size={batch_size}.')
-    wanted, indices = np.asarray(indices), np.array(indices, np.int64)
-    if (wanted != indices).any():
-      raise ValueError(
-        f'Index {wanted[wanted != indices][0]} is not an integer.'
-      )
-    return self._backend.transitions(indices)
+    return self._backend.transitions(row_sampler.as_rows(indices))
 
   def sample(
     self, size: int | None = None, *, with_sample_metadata: bool = False

@@ -58,7 +58,7 @@ def test_shards_are_redrawn_but_packed_once(tmp_path, packings):
   assert seen == set(range(7)) and sorted(packings) == [*range(7)]
   with pytest.raises(ValueError, match='num_buffers=0'):
     buffer.reload_buffer(0)
-  with pytest.raises(ValueError, match='Index 10.9 is not an integer'):
+  with pytest.raises(ValueError, match='Row 10.9 is not an integer'):
     buffer.sample_transition_batch(1, [10.9])
   buffer.reload_buffer(num_buffers=100)  # more than exist
   assert len(buffer._replay_buffers) == 7

@@ -20,7 +20,8 @@ WEIGHTS = 'checkpoints/ckpt-1/tf_ckpt-1.data-00000-of-00001'
 
 
 def call(base_dir, iterations, agent='dqn', **given):
-  given = dict(data='CartPole/1', gin_files=FILE, seed=1) | given
+  options = dict(gin_files=FILE, gin_bindings=None, seed=1)
+  given = dict(data='CartPole/1') | options | given
   given |= dict(base_dir=base_dir, iterations=iterations)
   return batch_rl.train(agent, **given)
 
