@@ -36,8 +36,8 @@ class UpdateLoop:
     ready: Operations to run before `next_batch`.
 
   Attributes:
-    one_update: Operation that does the update of the current agent step, and
-      synchronises the target network if that step is due for it.
+    one_update: Operation that does the update of the current agent step. As Dopamine's
+      `_train_op`, it leaves the target network to `_sync_qt_ops`.
   """
 
   def __init__(
@@ -67,9 +67,10 @@ class UpdateLoop:
     def current_step():
       return np.int64(weak.training_steps)
 
+    placeholder = tf.compat.v1.placeholder_with_default
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       step = tf.numpy_function(current_step, [], tf.int64)
-    placeholder = tf.compat.v1.placeholder_with_default
+      self._synchronises = placeholder(np.int64(0), ())  # 1 in `run`
     self._first_step = placeholder(tf.ensure_shape(step, ()), ())
     self._end = placeholder(self._first_step + 1, ())
     with tf.compat.v1.device(_with_input), tf.control_dependencies(ready):
@@ -92,10 +93,12 @@ class UpdateLoop:
       device is an accelerator, that is an upper bound: the time without a batch ready,
       whether or not it was busy.
     """
-    scalars, waited = session.run(
-      self._results,
-      {self._first_step: first_step, self._end: first_step + count},
-    )
+    feed = {
+      self._first_step: first_step,
+      self._end: first_step + count,
+      self._synchronises: 1,
+    }
+    scalars, waited = session.run(self._results, feed)
     return scalars, float(waited)
 
   def _updates(self, first_step: tf.Tensor, end: tf.Tensor) -> Any:
@@ -126,7 +129,7 @@ class UpdateLoop:
         start = self._now()
       with tf.control_dependencies([start, *arrays]):
         following = i + 1, waited + self._now() - start, self._send(arrays)
-      due = self._count_due(step, end)
+      due = self._count_due(step, end) * self._synchronises
       for number in range(
         -(-self._update_period // self._target_update_period)
       ):

@@ -93,7 +93,12 @@ class Ported(fixed_replay_agent.FixedReplayAgentMixin, DopamineAgent):
     return self.online(batch.state).q_values[:, 0]
 
 
-@pytest.mark.parametrize('class_', [Counting, Ported])
+class Wrapping(Counting):
+  def _build_train_op(self):
+    return tf.group(super()._build_train_op())
+
+
+@pytest.mark.parametrize('class_', [Counting, Ported, Wrapping])
 def test_every_due_synchronisation_is_made(make_agent, class_):
   """Also if several are due between two updates."""
   agent = make_agent(class_=class_, target_update_period=3)
