@@ -42,7 +42,9 @@ class LoggedStates:
     reward = sampler.store.reward
     self.rewards = float(reward.min()), float(reward.max())
     chosen = sampler.trajectories
-    first = chosen.steps_begin[chosen.at_reset]
+    # Shorter stacks than the sampler's have less padding, so a state begins later.
+    complete = chosen.begin + sampler.stack_size - 1
+    first = np.maximum(chosen.steps_begin, complete)[chosen.at_reset]
     first = first[sampler.is_valid(first)]
     if not len(first):
       raise ValueError(
