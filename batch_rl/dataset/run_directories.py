@@ -64,7 +64,7 @@ def _absolute(path: str) -> str:
 def known_game(name: str) -> str | None:
   """Returns the game of Atari or MinAtar that a name stands for, e.g. `pong`, or None."""
   known = {game.lower(): game for game in (*roms.games(), *minatar.GAMES)}
-  return known.get(name.replace('_', '').lower())
+  return known.get(name.replace('_', '').replace('/', '-').lower())
 
 
 def as_run(directory: str) -> RunDirectory | None:

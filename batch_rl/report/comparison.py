@@ -156,10 +156,7 @@ def _drop_duplicates(
   for run in sorted(runs, key=rank):
     before = kept.setdefault(_identity(run), run)
     if before is not run:
-      reason = (
-        f'duplicate of {before.directory} (same run, or same recorded settings and '
-        'seed)'
-      )
+      reason = f'duplicate of {before.directory} (a copy, or same recorded settings and seed)'
       excluded.append((run.directory, reason))
   return sorted(kept.values(), key=lambda run: (run.data, run.directory))
 

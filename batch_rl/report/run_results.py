@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.runs import agent_names, games, run_record
+from batch_rl.dataset import run_directories
+from batch_rl.runs import agent_names, run_record
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.utils import files, programs, safe_pickle
@@ -367,17 +368,14 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
 
 def _game_in_path(directory: str) -> str:
   for part in reversed(os.path.abspath(directory).split(os.sep)):
-    if (game := canonical(part)) in games.names():
+    if game := run_directories.known_game(part):
       return game
   return ''
 
 
 def canonical(game: str) -> str:
   """Returns the name of a game of Atari or MinAtar, any other name unchanged."""
-  try:
-    return games.canonical_name(game)
-  except ValueError:
-    return game
+  return run_directories.known_game(game) or game
 
 
 def _data(record: Mapping) -> str:

@@ -40,11 +40,6 @@ def setting(game: str) -> str:
   return MINATAR_SETTING if minatar.is_minatar(game) else ATARI_SETTING
 
 
-def names() -> list[str]:
-  """Returns the names of all games."""
-  return [*roms.games(), *minatar.GAMES]
-
-
 def configured_game() -> str | None:
   """Returns the game of Atari or MinAtar that gin configures, as it is written.
 
@@ -129,7 +124,7 @@ def check_game(
   game = game_name and canonical_name(game_name)
   if not (game and logged) or game == logged:
     return
-  if logged not in names():
+  if run_directories.known_game(logged) is None:
     runner = 'LoggedRunner' if is_online else 'FixedReplayRunner'
     advice = f'bind {runner}.create_environment_fn to that of {logged}'
   elif minatar.is_minatar(game) != minatar.is_minatar(logged):

@@ -345,8 +345,7 @@ class PackedRun(frame_blocks.RunFrames):
       available = machine.available_memory()
       where = 'of memory'
       remedy = (
-        'pass cache_dir to batch_rl.dataset.open, or set FixedReplayBuffer.cache_dir '
-        '(online: offline_cache_dir)'
+        'set cache_dir, in gin FixedReplayBuffer.cache_dir or offline_cache_dir'
       )
     else:
       available = psutil.disk_usage(self._directory.path).free
