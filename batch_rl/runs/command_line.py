@@ -329,7 +329,7 @@ def configure(
     The name of the agent.
 
   Raises:
-    ValueError: If a name, agent or game is unknown, or a value is not allowed.
+    ValueError: If a name or agent is unknown, or a value is not allowed.
   """
   if given.agent_name:
     agents.find(given.agent_name)  # gin knows the class from now on
@@ -349,7 +349,6 @@ def configure(
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
   any_agent.bind(bindings, agents, agent_class)
-  games.check_configured()
   return name
 
 
@@ -367,8 +366,10 @@ def start_run(
     The run's record, not yet written (see `run_record.start`).
 
   Raises:
-    ValueError: If `base_dir` is in use or holds a run with different settings.
+    ValueError: If the game or its emulator is not there, or `base_dir` is in use or
+      holds a run with different settings.
   """
+  games.check_configured()
   seed = given.seed
   if seed is None:
     seed = bound.query('run_seed.seed')

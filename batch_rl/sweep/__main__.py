@@ -21,7 +21,7 @@ import rich.live
 from batch_rl.runs import interruption, run_record
 from batch_rl.sweep import cells as cell_lib
 from batch_rl.sweep import monitor as monitor_lib
-from batch_rl.sweep import plan
+from batch_rl.sweep import plan, settings_check
 from batch_rl.utils import programs
 
 _CELLS_IN_PLAN = 20  # Number of cells that --dry_run lists.
@@ -90,7 +90,7 @@ def _sweep(options):
     return 0
   if options.dry_run:
     _print_plan(sweep, monitor)
-    return 0
+    return settings_check.run(sweep.cells)
   run_record.lock(sweep.base_dir, name='.sweep.lock')
   try:
     launcher: Any = importlib.import_module(
@@ -109,6 +109,10 @@ def _sweep(options):
   plan.check_data(left)
   for cell in left:
     cell_lib.check_log(cell)
+  # Those of the others have been checked when they were started.
+  new = [c for c in left if not monitor.statuses[c].attempts]
+  if code := settings_check.run(new):
+    return code
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')
   if left:

@@ -300,17 +300,15 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   flags: dict[str, Any] = {'base_dir': directory}
   gin_files = [*method.gin_files]
   bindings = [*method.gin_bindings]
-  if game in games_lib.names():
+  if run_directories.known_game(game):
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
       # After the agent's file, but before the user's own.
       shipped = (path.startswith('batch_rl/') for path in gin_files)
       places = [i for i, is_shipped in enumerate(shipped, 1) if is_shipped]
       place = max(places, default=len(gin_files))
-      config = (
-        minatar.ONLINE_CONFIG if job == 'online' else minatar.OFFLINE_CONFIG
-      )
-      gin_files.insert(place, config)
+      kind = 'online' if job == 'online' else 'offline'
+      gin_files.insert(place, f'batch_rl/minatar/configs/{kind}.gin')
   gin_files += map(_absolute, _strings('gin_files', settings['gin_files']))
   if job == 'offline':
     flags['replay_dir'] = os.path.join(data_dir, game, str(run))

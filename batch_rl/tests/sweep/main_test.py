@@ -15,9 +15,15 @@ import gin
 import pytest
 
 from batch_rl.fixed_replay import run_experiment, train
-from batch_rl.runs import command_line
+from batch_rl.runs import command_line, run_record
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import cells, plan, ray_launcher, slurm_launcher
+from batch_rl.sweep import (
+  cells,
+  plan,
+  ray_launcher,
+  settings_check,
+  slurm_launcher,
+)
 from batch_rl.tests import cartpole
 from batch_rl.tests.sweep import made_up_sweeps, stub_training
 from batch_rl.utils import files
@@ -40,10 +46,11 @@ LAUNCHERS = {'ray': ray_launcher, 'slurm': slurm_launcher}
 # `python -m batch_rl.sweep` with another training program.
 DRIVER = """
 import sys
-from batch_rl.sweep import __main__, plan
+from batch_rl.sweep import __main__, plan, settings_check
 from batch_rl.utils import machine
 machine.num_cpus = lambda: 1  # Ray starts a worker for each.
 plan._PROGRAMS['offline'] = 'batch_rl.tests.sweep.stub_training'
+settings_check.run = lambda cells: 0  # It takes seconds.
 sys.exit(__main__.main(sys.argv[1:]))
 """
 
@@ -152,13 +159,21 @@ def test_progress_is_shown_until_the_user_stops(
     signal.raise_signal(signal.SIGINT)
     assert watch()
 
+  def check(new):
+    assert [cell.name for cell in new] == ['broken CartPole 1 seed 1']
+    return 0
+
   monkeypatch.setattr(LAUNCHERS[launcher], 'run', run)
+  monkeypatch.setattr(settings_check, 'run', check)
   written = []
   monkeypatch.setattr(os, 'write', lambda _, text: written.append(text))
   monkeypatch.setenv('FORCE_COLOR', terminal)
   done, _ = plan.read('sweep.yaml', {}).cells
   changed = {'mine.py': 'old'}
   made_up_sweeps.write_record(done, cells.DONE, inputs=changed)
+  with run_record.released_locks(), monkeypatch.context() as patch:
+    patch.setattr(settings_check, 'run', lambda new: 3)
+    assert sweep_main.main(['sweep.yaml', f'--launcher={launcher}']) == 3
   assert sweep_main.main(['sweep.yaml', f'--launcher={launcher}']) == 1
   output, errors = capsys.readouterr()
   assert written[0].startswith(response)
