@@ -41,8 +41,8 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import run_experiment as offline_runner
 from batch_rl.minatar import environment, games
 from batch_rl.multi_head import networks
-from batch_rl.runs import command_line
 from batch_rl.runs.bindings import any_agent
+from batch_rl.tests import gin_lines
 from benchmarks import measuring
 
 GAME = 'Breakout'
@@ -126,7 +126,7 @@ def configure(agent: str, online: bool) -> type:
     folder, create = 'fixed_replay', 'create_offline_agent'
     registry, config = offline_runner.REGISTRY, games.OFFLINE_CONFIG
   gin.clear_config()
-  statements = command_line.load_gin(
+  statements = gin_lines.load(
     [f'batch_rl/{folder}/configs/{agent}.gin', config], bindings
   )
   ours = registry.find(gin.query_parameter(f'{create}.agent_name'))

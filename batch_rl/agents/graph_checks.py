@@ -55,23 +55,23 @@ def check_outputs(
     )
 
 
-def check_tracked(networks: tuple[Any, Any], known: set[str]) -> None:
-  """Checks that Keras finds all trained weights of a network and of its target copy.
+def check_tracked(copy: tf.keras.Model, before: Iterable[tf.Variable]) -> None:
+  """Checks that Keras finds all weights that the first call of a target copy has made.
 
   Args:
-    networks: The two, after a call.
-    known: Names of the trainable variables that were there before.
+    copy: The target copy.
+    before: Trainable variables before the call.
 
   Raises:
-    NetworkError: If it does not find one.
+    NetworkError: If it does not find one, which would never be synchronised.
   """
-  found = known.union(w.name for network in networks for w in network.weights)
+  found = {weight.name for weight in (*before, *copy.weights)}
   for weight in tf.compat.v1.trainable_variables():
     if weight.name not in found:
       raise NetworkError(
-        f'Keras does not find the weights {weight.name} of '
-        f'{type(networks[0]).__name__}, so they would not be copied to the target '
-        'network: make layers attributes of a Keras model or layer.'
+        f'Keras does not find the weights {weight.name} of {type(copy).__name__}, so '
+        'they would never be synchronised with the online network: make each layer '
+        'an attribute of a Keras model or layer.'
       )
 
 

@@ -174,7 +174,16 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     self.network_outputs(name, self.state_ph)  # makes the weights
     if target:
       self.targets[name] = create(name=f'{name}_target')
-      self.target_outputs(name, self.state_ph)
+      self._call_copy(name)
+
+  def _call_copy(self, name):
+    """Calls a target copy, which makes its weights."""
+    before = tf.compat.v1.trainable_variables()
+    self.target_outputs(name, self.state_ph)
+    owners = [c for c in type(self).__mro__ if '_build_sync_op' in vars(c)]
+    # Another one may find weights by their scope.
+    if owners == [LossAgent, dqn_agent.DQNAgent]:
+      graph_checks.check_tracked(self.targets[name], before)
 
   def network_outputs(self, name: str, states: tf.Tensor, *inputs: Any) -> Any:
     """Returns a network's outputs, computed once per update for each input.
@@ -493,7 +502,6 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       if self._chooses():
         self._refuse_two_policies('_build_networks')
       return
-    known = {weight.name for weight in tf.compat.v1.trainable_variables()}
     self.online_convnet = self._create_network(name='Online')
     self.target_convnet = None
     if self.uses_target:
@@ -505,9 +513,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       self.online_convnet, self._net_outputs, self._expected_outputs()
     )
     if self.uses_target:
-      self.target(self.state_ph)  # makes the weights
-      networks = self.online_convnet, self.target_convnet
-      graph_checks.check_tracked(networks, known)
+      self._call_copy('online')
     self.build_networks()
     outputs = self.acting_outputs(self.state_ph)
     self._calls = None

@@ -32,8 +32,7 @@ class Policy:
   def probabilities(self, outputs: Any) -> tf.Tensor | None:
     """Returns the probabilities of the actions of a policy that samples.
 
-    A subclass that overrides `__call__` has to override it, too: an inherited one is
-    ignored.
+    If a subclass overrides `__call__` alone, they count as unknown.
 
     Args:
       outputs: Result of `outputs`.

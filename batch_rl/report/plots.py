@@ -52,7 +52,8 @@ def learning_curves(*directories: str | os.PathLike[str]) -> figure.Figure:
     *directories: Run directories.
 
   Raises:
-    ValueError: If no directory is given, or a run has no evaluations yet.
+    ValueError: If no directory is given, or a run has no evaluations yet, or is a copy
+      of another.
   """
   if not directories:
     raise ValueError('learning_curves: give the directory of a run.')

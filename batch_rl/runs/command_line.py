@@ -18,7 +18,7 @@ import os
 import secrets
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import gin
@@ -222,32 +222,6 @@ def run_errors() -> Iterator[None]:
     sys.exit(interrupted.exit_code)
 
 
-def load_gin(
-  gin_files: Sequence[str], gin_bindings: Sequence[str]
-) -> list[bound.Binding]:
-  """Loads gin files and bindings.
-
-  Args:
-    gin_files: Paths of gin files (see `gin_files` for the lookup).
-    gin_bindings: Lines of gin, e.g. 'A.b = 1'; they override the files.
-
-  Returns:
-    The bindings in the order of reading.
-
-  Raises:
-    ValueError: If a file is missing, a name in it is unknown, or a value is not
-      allowed.
-  """
-  return _apply(gin_files_lib.read(gin_files, gin_bindings))
-
-
-def _apply(sources):
-  # The runner itself writes to the console, to TensorBoard and to logs; Dopamine's
-  # collectors would make empty files.
-  gin.parse_config('CollectorDispatcher.collectors = ()')
-  return gin_files_lib.apply(sources)
-
-
 def read_gin(
   agents: registry.Registry, given: Any = flags.FLAGS
 ) -> list[gin_files_lib.Source]:
@@ -333,7 +307,10 @@ def configure(
   """
   if given.agent_name:
     agents.find(given.agent_name)  # gin knows the class from now on
-  bindings = _apply(sources)
+  # The runner itself writes to the console, to TensorBoard and to logs; Dopamine's
+  # collectors would make empty files.
+  gin.parse_config('CollectorDispatcher.collectors = ()')
+  bindings = gin_files_lib.apply(sources)
   name = given.agent_name or bound.query(f'{create_agent}.agent_name')
   if name is None:
     name = files_of_2020.agent_name(bindings, agents)

@@ -102,7 +102,8 @@ def logged_game(replay_data_dir: str) -> str | None:
   """
   manifest = manifests.read(replay_data_dir)
   if 'environment' in manifest:
-    return manifests.look_up(manifest, 'environment', 'game', kind=str)
+    named = manifests.look_up(manifest, 'environment', 'game', kind=str)
+    return named and (run_directories.known_game(named) or named)
   run = run_directories.as_run(replay_data_dir)
   return run_directories.known_game(run.game) if run else None
 

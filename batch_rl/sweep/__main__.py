@@ -90,7 +90,7 @@ def _sweep(options):
     return 0
   if options.dry_run:
     _print_plan(sweep, monitor)
-    return settings_check.run(sweep.cells)
+    return settings_check.run(monitor.statuses)
   run_record.lock(sweep.base_dir, name='.sweep.lock')
   try:
     launcher: Any = importlib.import_module(
@@ -109,9 +109,7 @@ def _sweep(options):
   plan.check_data(left)
   for cell in left:
     cell_lib.check_log(cell)
-  # Those of the others have been checked when they were started.
-  new = [c for c in left if not monitor.statuses[c].attempts]
-  if code := settings_check.run(new):
+  if code := settings_check.run(monitor.statuses):
     return code
   if done := monitor.count(cell_lib.DONE):
     print(f'{done} of {len(sweep.cells)} cells are done.')

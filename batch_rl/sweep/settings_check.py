@@ -4,58 +4,69 @@ The check imports TensorFlow and the user's agents, so it has a process of its o
 """
 
 import importlib
+import itertools
 import json
+import os
+import re
 import subprocess
 import sys
-import types
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-import gin
+from absl import flags
 
 from batch_rl.runs import command_line
-from batch_rl.sweep import plan
+from batch_rl.sweep import cells, plan
+
+_OF_A_CELL = re.compile(r'--(\w+_dir|seed)=|.*\.game_name = ')
 
 
-def run(cells: Iterable[plan.Cell]) -> int:
-  """Checks the settings of cells that train, those of each method once.
+def run(statuses: Mapping[plan.Cell, cells.Status]) -> int:
+  """Checks the settings of cells that never started, those of each method once.
+
+  Evaluations have the settings of their runs.
 
   Returns:
     0, or the exit code of the first wrong cell, whose error is printed.
+
+  Raises:
+    ValueError: If the check is killed.
   """
-  methods: dict[tuple, dict[str, Any]] = {}
-  for cell in cells:
-    own = [line for line in cell.gin_bindings if '.game_name = ' not in line]
-    if cell.job != 'evaluate':
-      methods.setdefault((cell.gin_files, *own), vars(cell))
+  methods: dict[tuple[str, ...], tuple] = {}
+  for cell, status in statuses.items():
+    method = (*itertools.filterfalse(_OF_A_CELL.match, cell.arguments),)
+    if cell.job != 'evaluate' and not status.attempts:
+      methods.setdefault(method, (cell.name, cell.job, cell.arguments))
   if not methods:
     return 0
-  line = [sys.executable, '-m', __name__]
+  # Python warns of forks if libraries have threads; nothing runs in them here.
+  line = [sys.executable, '-W', 'ignore::DeprecationWarning', '-m', __name__]
   content = json.dumps([*methods.values()])
-  return subprocess.run(line, input=content, text=True).returncode
+  code = subprocess.run(line, input=content, text=True).returncode
+  if code < 0:
+    raise ValueError(f'The check of the settings was killed by signal {-code}.')
+  return code
 
 
-def _check(cell: Mapping[str, Any]) -> None:
-  """Reads the settings of a cell as its program does."""
-  is_online = cell['job'] == 'online'
-  package = 'baselines' if is_online else 'fixed_replay'
-  importlib.import_module(f'batch_rl.{package}.run_experiment')
-  agents = plan.ONLINE if is_online else plan.OFFLINE
-  flags = dict(a.split('=', 1) for a in cell['arguments'] if a[:2] == '--')
-  given = types.SimpleNamespace(
-    config=None,
-    agent_name=flags.get('--agent_name'),
-    gin_files=cell['gin_files'],
-    gin_bindings=cell['gin_bindings'],
-    module_dirs=[*filter(None, [flags.get('--module_dirs')])],
-  )
-  gin.clear_config()
-  sources = command_line.read_gin(agents, given)
-  command_line.configure(sources, f'create_{agents.kind}_agent', agents, given)
+def _check() -> None:
+  """Reads the settings of cells as their programs do."""
+  for name, job, (_, *arguments) in json.load(sys.stdin):
+    agents = plan.ONLINE if job == 'online' else plan.OFFLINE
+    importlib.import_module(arguments[0])  # It defines the flags.
+    package = arguments[0].rpartition('.')[0]
+    importlib.import_module(f'{package}.run_experiment')
+    # Like each cell, in a process of its own: gin and Python keep all names.
+    if child := os.fork():
+      _, status = os.waitpid(child, 0)
+      if code := os.waitstatus_to_exitcode(status):
+        sys.exit(code)
+      continue
+    sys.argv[0] = f'sweep: {name}'
+    with command_line.user_errors():
+      flags.FLAGS(arguments)
+      sources = command_line.read_gin(agents)
+      command_line.configure(sources, f'create_{job}_agent', agents)
+    return
 
 
 if __name__ == '__main__':
-  for read in json.load(sys.stdin):
-    sys.argv[0] = f'sweep: {read["name"]}'
-    with command_line.user_errors():
-      _check(read)
+  _check()

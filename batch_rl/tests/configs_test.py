@@ -14,7 +14,7 @@ from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.runs import agent_names, command_line
-from batch_rl.tests import learning_test, shards
+from batch_rl.tests import gin_lines, learning_test, shards
 from batch_rl.tests.shipped_agents import OFFLINE, ONLINE
 
 LEARNER = {
@@ -72,7 +72,7 @@ def no_environments_of_evaluations(monkeypatch):
 
 def make_runner(program, name, base_dir, data_dir=None, bindings=()):
   """Makes the runner as the program does from its flags."""
-  command_line.load_gin([config_file(program, name)], bindings)
+  gin_lines.load([config_file(program, name)], bindings)
   if program == 'fixed_replay':
     create_agent = learning_test.offline_creator(data_dir)
     return offline.FixedReplayRunner(str(base_dir), create_agent)
@@ -142,7 +142,7 @@ def test_online(name, tmp_path, small_layers):
   class_name, specific, *_ = ONLINE[name]
   bindings, expected = [], {**LEARNER, **EXPLORATION, **specific}
   if 'MultiNetwork' in class_name:  # Building four takes seconds.
-    command_line.load_gin([config_file('baselines', name)], [])
+    gin_lines.load([config_file('baselines', name)], [])
     parameter = f'{class_name}.num_networks'
     assert gin.query_parameter(parameter) == specific['num_heads']
     gin.clear_config()
@@ -168,6 +168,6 @@ def test_every_config_is_tested_and_every_agent_has_one():
     configured = set()
     for name in described:
       gin.clear_config()
-      command_line.load_gin([config_file(program, name)], [])
+      gin_lines.load([config_file(program, name)], [])
       configured.add(gin.query_parameter(f'create_{create}_agent.agent_name'))
     assert configured == set(registry.modules)

@@ -15,8 +15,7 @@ from batch_rl.agents import backups, loss_agent
 from batch_rl.baselines import agents as online_agents
 from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
-from batch_rl.runs import command_line
-from batch_rl.tests import cartpole, equations, offline_equations
+from batch_rl.tests import cartpole, equations, gin_lines, offline_equations
 from batch_rl.utils import seeding
 
 NUM_ACTIONS = 3
@@ -286,7 +285,7 @@ def build_agent(case, *mixins, data_dir='', **attributes):
   `draw_weights`.
   """
   gin.clear_config()
-  command_line.load_gin([f'batch_rl/{case.path}'], case.bindings)
+  gin_lines.load([f'batch_rl/{case.path}'], case.bindings)
   kind = 'online' if case.config.startswith('baselines') else 'offline'
   agents = {'online': online_agents, 'offline': offline_agents}[kind]
   name = gin.query_parameter(f'create_{kind}_agent.agent_name')

@@ -13,6 +13,7 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.store import store
 from batch_rl.runs import command_line, gin_files
 from batch_rl.sweep import plan
+from batch_rl.tests import gin_lines
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob('docs/**/*.md'))
@@ -123,7 +124,7 @@ def load_protocol(name, parameter):
   importlib.import_module('batch_rl.fixed_replay.run_experiment')
   gin.clear_config()
   paths = PROTOCOLS.parent / 'bc.gin', PROTOCOLS / f'{name}.gin'
-  command_line.load_gin(map(str, paths), [])
+  gin_lines.load(map(str, paths), [])
   return gin.query_parameter(parameter)
 
 

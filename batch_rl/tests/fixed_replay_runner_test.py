@@ -20,8 +20,8 @@ from batch_rl.fixed_replay import (
   run_experiment,
   train,  # noqa: F401  (defines --replay_dir)
 )
-from batch_rl.runs import command_line, games
-from batch_rl.tests import programs, results
+from batch_rl.runs import games
+from batch_rl.tests import gin_lines, programs, results
 from batch_rl.utils import locks
 
 SAMPLE = pathlib.Path(__file__).parents[2] / 'data' / 'Pong' / '1'
@@ -60,7 +60,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
       f'atari_lib.create_atari_environment.game_name = "{game}"',
       *bindings,
     ]
-    command_line.load_gin(['batch_rl/fixed_replay/configs/dqn.gin'], bound)
+    gin_lines.load(['batch_rl/fixed_replay/configs/dqn.gin'], bound)
     given = {'replay_data_dir': self.data_dir, **(agent or {})}
     create = functools.partial(run_experiment.create_offline_agent, **given)
     return run_experiment.FixedReplayRunner(self.base_dir, create, **kwargs)

@@ -18,7 +18,7 @@ from batch_rl.dataset.shards import replay_log
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.runs import command_line
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, gin_lines
 
 # Returns are at most 200. With other seeds, too, an agent that has learnt returns
 # 130 to 200, random actions 22, and an agent that does not learn 9 to 40.
@@ -93,7 +93,7 @@ def online_creator(log_dir, **kwargs):
 def run_gin(runner_class, create_agent, base_dir, text):
   """Runs all iterations with gin bindings; returns the runner."""
   gin.clear_config()
-  command_line.load_gin([], [text])
+  gin_lines.load([], [text])
   with tf.Graph().as_default():
     runner = runner_class(str(base_dir), create_agent)
     assert command_line.unused_bindings() == []

@@ -15,7 +15,7 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.baselines import train as online_train
 from batch_rl.fixed_replay import run_experiment, train
 from batch_rl.runs import command_line, interruption
-from batch_rl.tests import cartpole, learning_test, programs, results
+from batch_rl.tests import cartpole, gin_lines, learning_test, programs, results
 from batch_rl.tests.interchange_runs import SAMPLE
 
 
@@ -63,7 +63,7 @@ def run(runner_class, directory, iterations):
     'run_seed.seed = 3',
   )
   gin.clear_config()
-  command_line.load_gin([], [text])
+  gin_lines.load([], [text])
 
   def create_agent(sess, environment, summary_writer=None):
     data_dir = str(directory / 'log')

@@ -11,8 +11,8 @@ from batch_rl.baselines import run_experiment as online
 from batch_rl.dataset.shards import manifests
 from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.fixed_replay import vector_evaluation
-from batch_rl.runs import command_line, games, run_record
-from batch_rl.tests import learning_test, programs, random_walk
+from batch_rl.runs import games, run_record
+from batch_rl.tests import gin_lines, learning_test, programs, random_walk
 
 EVERYWHERE = f"""
     import gin.tf.external_configurables
@@ -93,7 +93,7 @@ def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):
     return environment, agent
 
   gin.clear_config()
-  command_line.load_gin([], [OFFLINE])
+  gin_lines.load([], [OFFLINE])
   environment, agent = build(random_walk.DrawnWalk)
   prefix = str(trained / 'checkpoints' / 'ckpt-0' / 'tf_ckpt-0')
   restored_weights.load(agent, prefix)

@@ -234,7 +234,7 @@ def list_directory(path: str) -> list[str]:
 
 
 def _hint(path: str) -> str:
-  """Returns a hint at the entry that the first missing name of a path may mean."""
+  """Returns a hint: the entry most similar to the first missing name of a path."""
   parent, name = os.path.split(os.path.abspath(path))
   if not os.path.isdir(parent):
     return _hint(parent)

@@ -67,7 +67,7 @@ def try_lock(path: str) -> Lock | None:
 
 
 def is_locked(path: str) -> bool:
-  """Returns whether a process holds a lock, or may: its file cannot be read."""
+  """Returns whether a process holds a lock. A file that cannot be read counts as locked."""
   try:
     with open(path, encoding='utf-8') as file:
       fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

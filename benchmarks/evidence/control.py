@@ -36,8 +36,8 @@ from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import replay_log
 from batch_rl.dataset.store import store
 from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.runs import command_line, interruption
-from batch_rl.tests import cartpole
+from batch_rl.runs import interruption
+from batch_rl.tests import cartpole, gin_lines
 from batch_rl.utils import files, machine, safe_pickle
 from benchmarks import measuring
 from benchmarks.evidence import control_report
@@ -192,7 +192,7 @@ def run(runner_class, create_agent, base_dir, cell: Cell, bindings) -> None:
   """Runs all iterations in a new graph; resumes a run in `base_dir`."""
   gin.clear_config()
   with tf.Graph().as_default():
-    command_line.load_gin(
+    gin_lines.load(
       [GIN_FILES[cell.environment]],
       [*bindings, *FURTHER_BINDINGS, f'run_seed.seed = {cell.seed}'],
     )

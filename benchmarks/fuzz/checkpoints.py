@@ -20,8 +20,8 @@ from batch_rl.baselines import train as online_train
 from batch_rl.dataset.shards import shard_files
 from batch_rl.fixed_replay import evaluate, train, vector_evaluation
 from batch_rl.fixed_replay import run_experiment as offline
-from batch_rl.runs import checkpoints, command_line, evaluations
-from batch_rl.tests import cartpole, programs
+from batch_rl.runs import checkpoints, evaluations
+from batch_rl.tests import cartpole, gin_lines, programs
 from benchmarks.fuzz import mutations, outcomes
 
 _SEED = 1
@@ -110,7 +110,7 @@ def resume(kind: str, directory: str, data: str) -> dict[str, Any]:
   gin.clear_config()
   base_dir = os.path.join(directory, 'run')
   with tf.Graph().as_default():
-    command_line.load_gin([], [*bindings(kind), f'run_seed.seed = {_SEED}'])
+    gin_lines.load([], [*bindings(kind), f'run_seed.seed = {_SEED}'])
     if kind == 'offline':
       data_dir = os.path.join(data, shard_files.REPLAY_LOGS)
       runner = offline.FixedReplayRunner(

@@ -86,8 +86,8 @@ class PartialFile:
         end += len(chunk)
         if end > most:
           raise ValueError(
-            f'The source sends more than {most:,} B for {self._path}, the planned or '
-            'the largest size: fetch again.'
+            f'The source sends more than {most:,} B for {self._path}, the expected or '
+            'largest size: fetch again.'
           )
         out.write(chunk)
         self._count(len(chunk), len(chunk))

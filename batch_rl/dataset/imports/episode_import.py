@@ -299,7 +299,7 @@ def choose_last_step(
 
 
 def game_of(reader: EpisodeReader, game: str | None) -> str:
-  """Returns the name of a dataset's game.
+  """Returns the name of a dataset's game, `Pong` for `pong`.
 
   Args:
     reader: Reader of the dataset.

@@ -114,16 +114,18 @@ class StoreImport:
     is_exported = 'exported_from' in self._manifest
     known = {} if is_exported else self._manifest
     look_up = functools.partial(manifests.look_up, known, kind=str)
+    game = look_up('environment', 'game') or '?'
     found = Identity(
-      look_up('environment', 'game') or '?',
+      run_directories.known_game(game) or game,
       look_up('source', 'run') or '?',
       look_up('source', 'format') or 'shards',
       self._identity.source,
       self._identity.name and look_up('source', 'name'),
     )
     if found != self._identity:
+      kind = 'exported shards' if is_exported else found
       raise ValueError(
-        f'{self.directory} is a store of {found}, not of {self._identity}; choose '
+        f'{self.directory} is a store of {kind}, not of {self._identity}; choose '
         'another directory.'
       )
     if self._last_step not in ('auto', self._known_last_step):

@@ -19,7 +19,7 @@ OpenWriter = Callable[[episodes.Reader, str], AbstractContextManager[Writer]]
 def environment_of(reader: episodes.Reader) -> dict[str, Any]:
   """Returns the manifest's entry about the environment, for exports.
 
-  The game is None if neither the manifest nor the folder names it.
+  The game is None if the manifest names none, and the folder none of Atari or MinAtar.
   """
   environment = reader.manifest.get('environment') or {}
   if manifests.atari_if_known(reader.manifest) is None:

@@ -150,7 +150,7 @@ class RowSampler:
 
   def _current_ranges(self) -> row_ranges.Ranges:
     """Returns the rows that can be drawn, at least one."""
-    # Raises errors of packing only: damage to a block concerns the batches that read it.
+    # Raises errors of packing only: damage to a block concerns those who read it.
     self.store.raise_packing_error()
     ranges = self._ranges
     if not ranges.total:

@@ -221,8 +221,7 @@ class RunFrames(run_rows.RunRows):
 
     Args:
       shard_of: Indices into `suffixes`, (n,).
-      positions: Positions among the shards' kept rows (`Columns.positions`),
-        (n,); -1 gives zeros.
+      positions: Positions among the shards' kept rows, (n,); -1 gives zeros.
 
     Returns:
       (n, *frame_shape).

@@ -75,7 +75,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   def __init__(
     self,
-    data_dir: str,
+    data_dir: str | os.PathLike[str],
     replay_suffix: int | None,
     *args: Any,
     replay_file_start_index: int = 0,

@@ -7,9 +7,9 @@ user's own included:
   AnyAgent.stack_size = 1
 
 They become bindings of the run's agent. As among all bindings, the last one of a
-parameter counts, whether it names the agent or `AnyAgent`. Give the environment's file
-after the package's, and your own files last. A warning names each binding that another
-order discards.
+parameter counts, whether it names the agent or `AnyAgent`. Give the agent's file, that
+of the environment, and your own ones in this order. A warning names each binding that
+another order discards.
 """
 
 from collections.abc import Iterable
@@ -64,8 +64,7 @@ def bind(
   bound.redirect(used, [_ANY], [*owners])
 
   def name(binding):
-    own = binding.selector in (_ANY, *owners)
-    selector = _ANY if own else binding.selector
+    selector = _ANY if binding.selector in owners else binding.selector
     return binding.scope, selector, binding.parameter
 
   last = {name(binding): binding for binding in used}
@@ -84,13 +83,13 @@ def bind(
 def _is_lost(earlier: bound.Binding, later: bound.Binding) -> bool:
   """Returns whether files in the wrong order replace a binding.
 
-  An agent's file comes after an environment's, or the package's after a user's.
+  A file of the package comes after a user's; or that of an agent after an environment's.
   """
   if not later.file or earlier.file in (None, later.file):
     return False
   is_of_user = user_modules.is_outside_package
-  return earlier.selector == _ANY != later.selector or (
-    is_of_user(earlier.file) and not is_of_user(later.file)
+  return not is_of_user(later.file) and (
+    is_of_user(earlier.file) or earlier.selector == _ANY != later.selector
   )
 
 

@@ -1,4 +1,5 @@
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -143,6 +144,11 @@ class Untracked(Network):
     return self.helper.layer(x)
 
 
+class WithCopy(OfflineDQN):
+  def build_networks(self):
+    self.add_network('v', functools.partial(Untracked, 1), target=True)
+
+
 VALUES = returning(lambda q: q)
 TWICE = returning(lambda q: Outputs(tf.concat([q, q], 1)))
 DOUBLE = returning(lambda q: Outputs(tf.cast(q, tf.float64)))
@@ -159,7 +165,8 @@ NUMBER = returning(lambda q: HeadOutputs(q, tf.reduce_mean(q), q, q))
     (OfflineDQN, DOUBLE, r'float64 \(1, 5\); .*float32'),
     (OfflineDQN, NUMBER, r'acting_outputs has float32 \(\); .*override it'),
     (OfflineDQN, NoModel, 'NoModel'),
-    (OfflineDQN, Untracked, 'find the weights Online/.*kernel.* of Untracked'),
+    (OfflineDQN, Untracked, 'the weights Target/.*kernel.* of Untracked'),
+    (WithCopy, Network, 'the weights v_target/.*kernel.* of Untracked'),
     (OfflineDQN, Noisy, 'loss, or its network, .* RandomStandardNormal'),
     (BuiltLate, Network, 'BuiltLate.loss'),
     (RandomActing, functional, 'acts draws .* RandomStandardNormal'),

@@ -11,8 +11,8 @@ import pytest
 from batch_rl.fixed_replay import run_experiment  # noqa: F401  (gin names)
 from batch_rl.minatar import games
 from batch_rl.report import aggregates
-from batch_rl.runs import command_line, gin_files, run_record
-from batch_rl.tests import shards
+from batch_rl.runs import gin_files, run_record
+from batch_rl.tests import gin_lines, shards
 from batch_rl.tests.report import made_up_runs
 from benchmarks import minatar_scores
 from benchmarks.evidence.minatar import __main__ as program
@@ -173,7 +173,7 @@ def test_an_agent_has_six_configurations_that_gin_accepts(agent):
     config = f'batch_rl/fixed_replay/configs/{agent.name}.gin'
     game = 'MinAtarEnvironment.game_name = "Breakout"'
     bindings = [game, *agent.bindings(configuration)]
-    command_line.load_gin([config, games.OFFLINE_CONFIG], bindings)
+    gin_lines.load([config, games.OFFLINE_CONFIG], bindings)
     bindings = run_record.bindings(gin_files.config_text())
     assert agent.configuration(bindings) == configuration
 

@@ -13,8 +13,8 @@ from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store, store_directory
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.replay_memory import fixed_replay_buffer
-from batch_rl.runs import checkpoints, command_line, run_record
-from batch_rl.tests import cartpole, learning_test
+from batch_rl.runs import checkpoints, run_record
+from batch_rl.tests import cartpole, gin_lines, learning_test
 from batch_rl.tests.dataset.store import stores
 from batch_rl.utils import programs
 
@@ -44,7 +44,7 @@ def make_runner(base_dir, data_dir, iterations=2, **settings):
   bindings = [learning_test.offline_dqn(BINDINGS)]
   bindings += [f'FixedReplayBuffer.{k} = {v!r}' for k, v in settings.items()]
   bindings += [f'FixedReplayRunner.num_iterations = {iterations}']
-  command_line.load_gin([], bindings)
+  gin_lines.load([], bindings)
   create_agent = learning_test.offline_creator(data_dir)
   with cartpole.small_layers():
     return run_experiment.FixedReplayRunner(str(base_dir), create_agent)

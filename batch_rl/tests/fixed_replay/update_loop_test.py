@@ -81,9 +81,10 @@ def run_on_two_devices(monkeypatch, build):
   )
   agent = build(tf_device='/cpu:1')
   metadata = tf.compat.v1.RunMetadata()
+  loop = agent._loop
   scalars, _ = agent._sess.run(
-    agent._loop._results,
-    {agent._loop._first_step: 0, agent._loop._end: 30},
+    loop._results,
+    {loop._first_step: 0, loop._end: 30, loop._synchronises: 1},
     options=tf.compat.v1.RunOptions(output_partition_graphs=True),
     run_metadata=metadata,
   )

@@ -10,7 +10,7 @@ from batch_rl.fixed_replay import run_experiment as offline
 from batch_rl.minatar import environment, games
 from batch_rl.runs import command_line
 from batch_rl.runs.bindings import any_agent
-from batch_rl.tests import configs_test, shipped_agents
+from batch_rl.tests import configs_test, gin_lines, shipped_agents
 
 ADAM = {**shipped_agents.ADAM, 'stack_size': 1, 'target_update_period': 1000}
 KINDS = {
@@ -49,7 +49,7 @@ def test_every_agent_has_the_network_and_settings(
   kind, name, outputs, networks, tmp_path
 ):
   folder, config, create, expected = KINDS[kind]
-  statements = command_line.load_gin(
+  statements = gin_lines.load(
     [configs_test.config_file(folder, name), config],
     ['MinAtarEnvironment.game_name = "SpaceInvaders"'],
   )

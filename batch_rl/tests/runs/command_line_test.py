@@ -236,6 +236,9 @@ def test_the_game_of_the_data_is_known_from_its_manifest_or_path(tmp_path):
   assert games.logged_game(str(logs)) == 'Dice'
   with pytest.raises(ValueError, match='holds Dice, .*environment_fn to that'):
     games.check_game(str(logs), 'Pong')
+  content['environment']['game'] = 'pong'  # a log of one's own
+  (logs / 'manifest.json').write_text(json.dumps(content))
+  games.check_game(str(logs), 'Pong')
 
 
 SHORT = [

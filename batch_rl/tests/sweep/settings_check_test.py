@@ -1,3 +1,4 @@
+import itertools
 import json
 import types
 from unittest import mock
@@ -5,16 +6,19 @@ from unittest import mock
 import pytest
 
 from batch_rl.sweep import __main__ as sweep_main
-from batch_rl.sweep import plan, settings_check
+from batch_rl.sweep import cells, plan, settings_check
 
 SWEEP = """
 base_dir: out
 data_dir: data
 games: [Pong, Asterix, MinAtar/Breakout]
-agents: [dqn_adam]
 """
-OFFLINE = 'grid: {AnyAgent.gamma: [0.9, 2.0]}'
-ONLINE = 'job: online\ngin_bindings: LoggedRunner.training_step = 9'
+# Pong's settings are also those of Asterix.
+GAMES = 'Pong', 'MinAtar-Breakout'
+OFFLINE = 'agents: dqn_adam\ngrid: {AnyAgent.gamma: [0.9, 2.0]}'
+ONLINE = (
+  'agents: dqn_adam\njob: online\ngin_bindings: LoggedRunner.training_step = 9'
+)
 
 
 @pytest.fixture
@@ -39,16 +43,44 @@ def test_a_wrong_setting_is_named_in_one_line(path, capfd, text, cell, message):
   assert message in line and line.count('\n') == 1
 
 
+def test_agents_of_the_same_name_do_not_meet(path, capfd):
+  agents = {}
+  for name in 'ab':
+    agents[name] = {'gin_files': [f'{name}/agent.gin']}
+    (path.parent / name).mkdir()
+    (path.parent / name / 'agent.gin').write_text(
+      "include 'batch_rl/fixed_replay/configs/dqn_adam.gin'\nimport mine\n"
+      f"create_offline_agent.agent_name = 'mine.Mine'\nMine.{name} = 3\n"
+    )
+    (path.parent / name / 'mine.py').write_text(
+      'import gin\nfrom batch_rl.fixed_replay import FixedReplayDQNAgent\n'
+      '@gin.configurable\nclass Mine(FixedReplayDQNAgent):\n'
+      f'  def __init__(self, *args, {name}=1, **kwargs):\n'
+      '    super().__init__(*args, **kwargs)\n'
+    )
+  path.write_text(f'{SWEEP}agents: {json.dumps(agents)}')
+  assert sweep_main.main([str(path), '--dry_run']) == 0
+  assert not capfd.readouterr().err
+
+
 def test_one_cell_of_each_method_is_checked(path, monkeypatch):
   run = mock.Mock(return_value=types.SimpleNamespace(returncode=2))
   monkeypatch.setattr(settings_check.subprocess, 'run', run)
   path.write_text(SWEEP + OFFLINE)
-  assert settings_check.run(plan.read(str(path), {'runs': '1-2'}).cells) == 2
-  found = [cell['name'] for cell in json.loads(run.call_args.kwargs['input'])]
-  games = 'Pong', 'MinAtar-Breakout'
-  names = [f'dqn_adam gamma={g} {game} 1' for game in games for g in (0.9, 2.0)]
-  assert sorted(found) == sorted(f'{name} seed 1' for name in names)
-  assert (
-    settings_check.run(plan.read(str(path), {'job': 'evaluate'}).cells) == 0
-  )
+  (path.parent / 'mine.py').write_text('')
+
+  def check(attempts=0, **given):
+    read = plan.read(str(path), given).cells
+    status = cells.Status(cells.WAITING, attempts)
+    return settings_check.run(dict.fromkeys(read, status))
+
+  assert check(runs='1-2', seeds='1-2', agents=['dqn', 'mine.A', 'mine.B']) == 2
+  found = [name for name, *_ in json.loads(run.call_args.kwargs['input'])]
+  methods = itertools.product(('dqn', 'A', 'B'), (0.9, 2.0), GAMES)
+  names = [f'{agent} gamma={g} {game} 1 seed 1' for agent, g, game in methods]
+  assert sorted(found) == sorted(names)
+  assert check(job='evaluate') == check(attempts=1) == 0
   run.assert_called_once()
+  run.return_value.returncode = -9
+  with pytest.raises(ValueError, match='killed by signal 9'):
+    check()

@@ -11,10 +11,9 @@ from batch_rl.baselines.run_experiment import LoggedRunner
 from batch_rl.fixed_replay import agents as offline
 from batch_rl.fixed_replay.run_experiment import FixedReplayRunner
 from batch_rl.minatar import games as minatar
-from batch_rl.runs import command_line
 from batch_rl.runs.bindings import any_agent, bound
 from batch_rl.sweep import cells, plan, workload
-from batch_rl.tests import user_code
+from batch_rl.tests import gin_lines, user_code
 from batch_rl.tests.sweep import made_up_sweeps
 from batch_rl.utils.user_code import gin_signatures
 
@@ -101,7 +100,7 @@ def test_the_work_is_that_of_the_program(job):
   paths = [f'{folder}/{p.name}' for p in folder.glob('*.gin')]
   for gin_files in [(), *[(p,) for p in paths], *[(p, config) for p in paths]]:
     gin.clear_config()
-    bindings = command_line.load_gin(gin_files, [])
+    bindings = gin_lines.load(gin_files, [])
     name = bound.query(f'create_{job}_agent.agent_name') or 'dqn'
     any_agent.bind(bindings, agents, agent := agents.find(name))
     iterations, train, evaluation = (

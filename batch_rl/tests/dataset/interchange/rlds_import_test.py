@@ -66,6 +66,10 @@ def test_an_export_of_an_unknown_game_asks_for_it(tmp_path, run):
   manifest = manifests.read(str(tmp_path / 'store'))
   assert manifest['environment']['game'] == 'Pong'
   assert manifest['source']['run'] == '7' and manifests.atari_if_known(manifest)
+  # Earlier versions kept the name as it was given.
+  manifest['environment']['game'] = 'pong'
+  manifests.write(str(tmp_path / 'store'), manifest)
+  assert run('import', made, tmp_path / 'store', '--game=pong')[0] == 0
 
 
 def test_checkpoints_become_one_run_in_order(tmp_path, run):

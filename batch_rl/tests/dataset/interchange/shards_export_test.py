@@ -147,4 +147,4 @@ def test_imported_episodes_become_shards(tmp_path, run, clipped):
   # Its shards are not the source's.
   assert run('convert', target, tmp_path / 'converted')[0] == 0
   code, _, line = run('import', folder, tmp_path / 'converted')
-  assert code == 2 and 'is a store of run ? of ?' in line
+  assert code == 2 and 'is a store of exported shards, not of' in line

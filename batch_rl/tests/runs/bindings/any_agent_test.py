@@ -6,8 +6,9 @@ from dopamine.tf.agents.dqn import dqn_agent
 
 from batch_rl.fixed_replay import run_experiment
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.runs import command_line, gin_files
+from batch_rl.runs import gin_files
 from batch_rl.runs.bindings import any_agent
+from batch_rl.tests import gin_lines
 from batch_rl.utils.user_code import gin_signatures
 
 REGISTRY = run_experiment.REGISTRY  # its module makes all agents known to gin
@@ -20,7 +21,7 @@ class OfAUser(Quantile):
 
 
 def bind(*lines, agent=Quantile):
-  statements = command_line.load_gin([], ['\n'.join(lines)])
+  statements = gin_lines.load([], ['\n'.join(lines)])
   any_agent.bind(statements, REGISTRY, agent)
 
 
@@ -68,7 +69,7 @@ def test_a_line_names_what_a_file_in_the_wrong_order_replaces(
     f"include '{OURS}'\n{AGENT}.gamma = 0.5\n"
     f'AnyAgent.stack_size = 3\n{AGENT}.kappa = 2.0\n{RATE} = 1e-4'
   )
-  any_agent.bind(command_line.load_gin(files, bindings), REGISTRY, Quantile)
+  any_agent.bind(gin_lines.load(files, bindings), REGISTRY, Quantile)
   lines = [r.getMessage() for r in caplog.records if 'later' in r.getMessage()]
   named = {line.split(' of ')[0] for line in lines}
   assert named >= replaced and bool(named) == bool(replaced)

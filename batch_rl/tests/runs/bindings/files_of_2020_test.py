@@ -8,8 +8,8 @@ from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import agents as offline_agents
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.fixed_replay.agents import dqn_agent
-from batch_rl.runs import command_line
 from batch_rl.runs.bindings import files_of_2020, gin_internals
+from batch_rl.tests import gin_lines
 from batch_rl.tests.gin_files_of_2020 import FILES
 
 AGENTS = {'offline': offline_agents.REGISTRY, 'online': online_agents.REGISTRY}
@@ -19,7 +19,7 @@ MEMORIES = {'offline': NEW, 'online': 'WrappedLoggedReplayBuffer'}
 
 def adapt(program, path, bindings=(), flag=None):
   """Loads a file as the programs do; returns the agent's class and the lines."""
-  statements = command_line.load_gin([str(path)] if path else [], bindings)
+  statements = gin_lines.load([str(path)] if path else [], bindings)
   agents = AGENTS[program]
   name = flag or files_of_2020.agent_name(statements, agents)
   agent_class = agents.find(name)
@@ -107,7 +107,7 @@ class OwnMemoryAgent(dqn_agent.FixedReplayDQNAgent):
   ],
 )
 def test_bindings_that_mean_something_else_are_left_alone(agent_class, binding):
-  statements = command_line.load_gin([], [binding])
+  statements = gin_lines.load([], [binding])
   lines = files_of_2020.adapt(statements, AGENTS['offline'], agent_class)
   assert bound_names() == {OLD, 'CollectorDispatcher'}
   assert not lines

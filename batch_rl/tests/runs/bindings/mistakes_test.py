@@ -14,7 +14,7 @@ from batch_rl.baselines import run_experiment as _online  # noqa: F401
 from batch_rl.fixed_replay import run_experiment as _offline  # noqa: F401
 from batch_rl.runs import command_line, gin_files
 from batch_rl.runs.bindings import gin_internals, settings
-from batch_rl.tests import user_code
+from batch_rl.tests import gin_lines, user_code
 
 PAGES = (pathlib.Path(__file__).parents[4] / 'docs').rglob('*.md')
 CONFIG = 'batch_rl/fixed_replay/configs/rem.gin'
@@ -32,7 +32,7 @@ def rate_of_ones_own():
 @command_line.user_errors()
 def load(binding, path=CONFIG):
   """Loads a binding as the programs do."""
-  command_line.load_gin([path], [binding])
+  gin_lines.load([path], [binding])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_parameters_of_the_user(own_folder, refusal):
 
 
 def test_every_numeric_parameter_of_the_package_has_a_range():
-  command_line.load_gin([CONFIG], [])
+  gin_lines.load([CONFIG], [])
   checked = 0
   for selector, function in gin_internals.all_known().items():
     package, _, module = function.__module__.partition('.')
