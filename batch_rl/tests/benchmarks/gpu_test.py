@@ -47,9 +47,12 @@ def test_cells_are_measured_at_once_or_fail_with_a_reason(
 def test_the_plan_has_the_shipped_agents_and_known_parameters():
   plan = gpu.plan(has_gpu=True, processors=8)
   assert {wanted.agent for wanted in plan} == {*shipped_agents.OFFLINE}
+  checked = set()
   for wanted in plan:
     for name, value in wanted.bindings.items():
       gin.bind_parameter(name, value)
       parameter = name.rpartition('.')[2]
       if parameter in settings.SETTINGS:  # otherwise the row says so
         assert settings.SETTINGS[parameter].accepts(value)
+        checked.add(parameter)
+  assert 'prefetch' in checked

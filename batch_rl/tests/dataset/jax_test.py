@@ -42,9 +42,11 @@ def test_integers_of_64_bits_are_kept_or_refused(tmp_path):
   with pytest.raises(ValueError, match='of int64 to 32 bits: jax.config'):
     jax_data.DeviceBatches(source)
   jax.config.update('jax_enable_x64', True)
-  stream = jax_data.DeviceBatches(source)
-  batch = next(iter(stream))
-  jax.config.update('jax_enable_x64', False)
+  try:
+    stream = jax_data.DeviceBatches(source)
+    batch = next(iter(stream))
+  finally:
+    jax.config.update('jax_enable_x64', False)
   assert batch.windows.dtype == np.int64
   with pytest.raises(ValueError, match='of int64 to 32 bits: jax.config'):
     next(iter(stream))

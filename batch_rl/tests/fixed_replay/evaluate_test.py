@@ -52,6 +52,7 @@ if __name__ == '__main__': train.main()
 def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
   video = tmp_path / 'episode.mp4'
   (tmp_path / 'mine.py').write_text(PROGRAM)
+  base_dir = shutil.copytree(base_dir, tmp_path / 'run')
   run, ours = base_dir / 'run.json', 'batch_rl.fixed_replay.run_experiment:'
   record = run.read_text()
   run.write_text(record.replace(ours, f'{tmp_path}/mine.py:', 1))

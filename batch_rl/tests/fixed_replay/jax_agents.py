@@ -2,6 +2,7 @@
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
+import pathlib
 import runpy
 
 import numpy as np
@@ -30,9 +31,9 @@ class TinyNetwork(linen.Module):
     return atari_lib.DQNNetworkType(linen.Dense(self.num_actions)(pixels))
 
 
-OfflineJaxDQNAgent = runpy.run_path('examples/jax_agent/jax_agent.py')[
-  'OfflineJaxDQNAgent'
-]
+EXAMPLES = pathlib.Path(__file__).parents[3] / 'examples'
+EXAMPLE = runpy.run_path(str(EXAMPLES / 'jax_agent/jax_agent.py'))
+OfflineJaxDQNAgent = EXAMPLE['OfflineJaxDQNAgent']
 
 
 def dopamines_sample():

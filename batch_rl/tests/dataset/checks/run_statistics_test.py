@@ -45,7 +45,7 @@ def test_statistics_agree_with_the_logged_episodes(
     if statistics.manifest:
       assert episodes.get('unclipped_return') == entry['unclipped_return']
     for ours, theirs in (('return', 'return'), ('length', 'agent_steps')):
-      for key in episodes.get(theirs, ()):
+      for key in episodes[theirs] if episodes['count'] else ():
         assert episodes[theirs][key] == pytest.approx(entry[ours][key])
 
 

@@ -62,12 +62,13 @@ def test_silent_server_times_out(root, server, run, data_dir, monkeypatch):
   monkeypatch.setattr(
     fetch, 'connect', lambda url, timeout: connect(url, timeout / 10)
   )
-  server.stalls, flags = 1, ('--shards=1', '--timeout=2', '--retries=1')
-  run.output(server.url, *flags)
+  server.stalls, flags = 1, ('--shards=1', '--timeout=2')
+  run.output(server.url, *flags, '--retries=5')
   assert server.stalls == 0
   assert_complete(root, data_dir, (1,))
   server.stalls = 2
-  out = run.output(server.url, *flags, '--jobs=1', to='other', code=1)
+  flags += '--retries=1', '--jobs=1'
+  out = run.output(server.url, *flags, to='other', code=1)
   assert 'no data for 0.2 seconds, after 1 retries' in out
 
 

@@ -24,7 +24,9 @@ def test_preferred_shards_are_packed_first(tmp_path, gate):
   assert opened.packed == [2]
   opened.prefer([4])
   gate.release(2)  # Another shard is at the gate already.
+  deadline = time.monotonic() + 60
   while len(opened.packed) < 3:
+    assert time.monotonic() < deadline
     time.sleep(0.01)
   assert 4 in opened.packed
   frames = opened.frames(np.arange(opened.rows))[:, 0, 0]
