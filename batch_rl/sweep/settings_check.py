@@ -54,6 +54,7 @@ def _check() -> None:
     importlib.import_module(arguments[0])  # It defines the flags.
     package = arguments[0].rpartition('.')[0]
     importlib.import_module(f'{package}.run_experiment')
+    agents.load_all()  # once, before the forks
     # Like each cell, in a process of its own: gin and Python keep all names.
     if child := os.fork():
       _, status = os.waitpid(child, 0)
