@@ -6,11 +6,11 @@ The check imports TensorFlow and the user's agents, so it has a process of its o
 import importlib
 import itertools
 import json
-import os
+import multiprocessing
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
@@ -47,27 +47,29 @@ def run(statuses: Mapping[plan.Cell, cells.Status]) -> int:
   return code
 
 
-def _check() -> None:
-  """Reads the settings of cells as their programs do."""
-  for name, job, (_, *arguments) in json.load(sys.stdin):
-    agents = plan.ONLINE if job == 'online' else plan.OFFLINE
-    importlib.import_module(arguments[0])  # It defines the flags.
-    package = arguments[0].rpartition('.')[0]
-    importlib.import_module(f'{package}.run_experiment')
-    agents.load_all()  # once, before the forks
-    # Like each cell, in a process of its own: gin and Python keep all names.
-    if child := os.fork():
-      _, status = os.waitpid(child, 0)
-      if code := os.waitstatus_to_exitcode(status):
-        sys.exit(code)
-      continue
-    sys.argv[0] = f'sweep: {name}'
-    with command_line.user_errors():
-      flags.FLAGS(arguments)
-      sources = command_line.read_gin(agents)
-      command_line.configure(sources, f'create_{job}_agent', agents)
-    return
+def _check(job: str, arguments: Sequence[str]) -> None:
+  """Reads the settings of a cell as its program does."""
+  agents = plan.ONLINE if job == 'online' else plan.OFFLINE
+  with command_line.user_errors():
+    flags.FLAGS(arguments)
+    sources = command_line.read_gin(agents)
+    command_line.configure(sources, f'create_{job}_agent', agents)
 
 
 if __name__ == '__main__':
-  _check()
+  for name, cell_job, (_, *of_program) in json.load(sys.stdin):
+    program = of_program[0]
+    importlib.import_module(program)  # It defines the flags.
+    package = program.rpartition('.')[0]
+    importlib.import_module(f'{package}.run_experiment')
+    importlib.import_module(
+      'gin.tf.external_configurables'
+    )  # as most gin files do
+    sys.argv[0] = f'sweep: {name}'
+    # Like each cell, in a process of its own: gin and Python keep all names.
+    fork = multiprocessing.get_context('fork')
+    process = fork.Process(target=_check, args=(cell_job, of_program))
+    process.start()
+    process.join()
+    if process.exitcode:
+      sys.exit(process.exitcode)
