@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from batch_rl.atari import roms
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store_directory
-from batch_rl.minatar import games as minatar
 from batch_rl.utils import files, machine, number_ranges, threads
 
 _MOST_LEVELS = 3  # <agent>/<Game>/<run>
@@ -59,12 +57,6 @@ class RunDirectory:
 
 def _absolute(path: str) -> str:
   return path.rstrip('/') if files.is_remote(path) else os.path.abspath(path)
-
-
-def known_game(name: str) -> str | None:
-  """Returns the game of Atari or MinAtar that a name stands for, e.g. `pong`, or None."""
-  known = {game.lower(): game for game in (*roms.games(), *minatar.GAMES)}
-  return known.get(name.replace('_', '').replace('/', '-').lower())
 
 
 def as_run(directory: str) -> RunDirectory | None:

@@ -15,6 +15,7 @@ import sys
 
 import matplotlib
 
+from batch_rl.dataset import game_names
 from batch_rl.report import (
   aggregates,
   comparison,
@@ -259,7 +260,7 @@ def _read(
 def _games(text: str, available: list[str]) -> list[str]:
   """Returns the games in the comma-separated text of `--games`."""
   names = filter(None, map(str.strip, text.split(',')))
-  chosen = [run_results.canonical(name) for name in names]
+  chosen = [game_names.canonical(name) for name in names]
   if missing := [game for game in chosen if game not in available]:
     raise ValueError(
       f'--games={text}: there is no run of {missing[0]}, only of '

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names
 from batch_rl.runs import agent_names, run_record
 from batch_rl.runs import evaluations as evaluations_lib
 from batch_rl.runs.bindings import settings as settings_lib
@@ -217,7 +217,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
   return RunResults(
     directory,
     agent.lstrip('_'),  # matplotlib hides labels that begin with '_'.
-    programs.printable(canonical(game)),
+    programs.printable(game_names.canonical(game)),
     returns,
     episodes,
     planned=planned,
@@ -367,15 +367,8 @@ def _length(record: Mapping, bindings: Mapping[str, str]) -> str:
 
 
 def _game_in_path(directory: str) -> str:
-  for part in reversed(os.path.abspath(directory).split(os.sep)):
-    if game := run_directories.known_game(part):
-      return game
-  return ''
-
-
-def canonical(game: str) -> str:
-  """Returns the name of a game of Atari or MinAtar, any other name unchanged."""
-  return run_directories.known_game(game) or game
+  parts = reversed(os.path.abspath(directory).split(os.sep))
+  return next(filter(None, map(game_names.known, parts)), '')
 
 
 def _data(record: Mapping) -> str:
@@ -416,7 +409,9 @@ def _own_environment(record: Mapping, environment: Mapping) -> str:
   own = {k: v for k, v in environment.items() if k not in _OF_GAMES}
   made = function_records.arguments(record.get('create_environment') or {})
   made |= function_records.arguments({'kwargs': own})
-  game = canonical(environment.get('game', ''))
+  game = game_names.canonical(environment.get('game', ''))
   names = game, game.removeprefix('MinAtar-')
-  entries = (f'{k}={v}' for k, v in made.items() if canonical(v) not in names)
+  entries = (
+    f'{k}={v}' for k, v in made.items() if game_names.canonical(v) not in names
+  )
   return ', '.join(entries) or 'default'

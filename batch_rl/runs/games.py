@@ -6,7 +6,7 @@ from typing import Any
 import gin
 
 from batch_rl.atari import roms
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.shards import manifests
 from batch_rl.minatar import games as minatar
 from batch_rl.runs.bindings import bound, gin_internals
@@ -30,9 +30,8 @@ def canonical_name(game: str) -> str:
   Raises:
     ValueError: If the game is unknown; the message suggests similar names.
   """
-  if minatar.is_minatar(game):
-    return minatar.canonical_name(game)
-  return roms.canonical_name(game)
+  games = minatar if minatar.is_minatar(game) else roms
+  return games.canonical_name(game)
 
 
 def setting(game: str) -> str:
@@ -103,9 +102,9 @@ def logged_game(replay_data_dir: str) -> str | None:
   manifest = manifests.read(replay_data_dir)
   if 'environment' in manifest:
     named = manifests.look_up(manifest, 'environment', 'game', kind=str)
-    return named and (run_directories.known_game(named) or named)
+    return named and game_names.canonical(named)
   run = run_directories.as_run(replay_data_dir)
-  return run_directories.known_game(run.game) if run else None
+  return game_names.known(run.game) if run else None
 
 
 def check_game(
@@ -125,7 +124,7 @@ def check_game(
   game = game_name and canonical_name(game_name)
   if not (game and logged) or game == logged:
     return
-  if run_directories.known_game(logged) is None:
+  if game_names.known(logged) is None:
     runner = 'LoggedRunner' if is_online else 'FixedReplayRunner'
     advice = f'bind {runner}.create_environment_fn to that of {logged}'
   elif minatar.is_minatar(game) != minatar.is_minatar(logged):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from batch_rl.baselines.agents import REGISTRY as ONLINE
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
@@ -300,7 +300,7 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   flags: dict[str, Any] = {'base_dir': directory}
   gin_files = [*method.gin_files]
   bindings = [*method.gin_bindings]
-  if run_directories.known_game(game):
+  if game_names.known(game):
     bindings.append(f'{games_lib.setting(game)} = "{game}"')
     if minatar.is_minatar(game):
       # After the agent's file, but before the user's own.

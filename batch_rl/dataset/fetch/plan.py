@@ -9,10 +9,9 @@ from typing import Any
 
 from absl import logging
 
-from batch_rl.atari import roms
+from batch_rl.dataset import game_names
 from batch_rl.dataset.fetch import fetched_run, remotes
 from batch_rl.dataset.shards import manifests, shard_files
-from batch_rl.minatar import games as minatar
 from batch_rl.utils import choices, files, number_ranges, threads
 
 _RETRIES = 3
@@ -52,7 +51,7 @@ def make_plan(
     titles = ', '.join(run.title for run in runs)
     if shards:
       titles += f', {runs[0].unit}s {number_ranges.brief(shards)}'
-    known = (*roms.games(), *minatar.GAMES)
+    known = game_names.names()
     unknown = dict.fromkeys(run.game for run in runs if run.game not in known)
     hints = [choices.hint(game, known) for game in unknown]
     raise remotes.PermanentError(

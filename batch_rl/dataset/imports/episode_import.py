@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names
 from batch_rl.dataset.imports import examples, png_frames, tfrecords
 from batch_rl.dataset.shards import shard_files
 from batch_rl.utils import files, progress_bars
@@ -320,4 +320,4 @@ def game_of(reader: EpisodeReader, game: str | None) -> str:
     shard_files.check_game(name)
   except ValueError as error:
     raise ValueError(f'{reader.directory}: {error}.') from None
-  return run_directories.known_game(name) or name
+  return game_names.canonical(name)

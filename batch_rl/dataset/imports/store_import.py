@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from batch_rl import __version__
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.imports import episode_import, part_rows, png_frames
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
@@ -114,9 +114,8 @@ class StoreImport:
     is_exported = 'exported_from' in self._manifest
     known = {} if is_exported else self._manifest
     look_up = functools.partial(manifests.look_up, known, kind=str)
-    game = look_up('environment', 'game') or '?'
     found = Identity(
-      run_directories.known_game(game) or game,
+      game_names.canonical(look_up('environment', 'game') or '?'),
       look_up('source', 'run') or '?',
       look_up('source', 'format') or 'shards',
       self._identity.source,

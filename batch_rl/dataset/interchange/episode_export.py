@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from batch_rl.dataset import run_directories
+from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.sampling import episodes
 from batch_rl.dataset.shards import manifests
 from batch_rl.utils import progress_bars, staging_directory
@@ -24,7 +24,7 @@ def environment_of(reader: episodes.Reader) -> dict[str, Any]:
   environment = reader.manifest.get('environment') or {}
   if manifests.atari_if_known(reader.manifest) is None:
     environment = {'repeat_action_probability': 0.25, **environment}
-  game = environment.get('game') or run_directories.known_game(reader.game)
+  game = environment.get('game') or game_names.known(reader.game)
   return {**environment, 'game': game}
 
 

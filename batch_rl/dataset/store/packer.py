@@ -344,9 +344,7 @@ class PackedRun(frame_blocks.RunFrames):
     if self._directory is None:
       available = machine.available_memory()
       where = 'of memory'
-      remedy = (
-        'set cache_dir, in gin FixedReplayBuffer.cache_dir or offline_cache_dir'
-      )
+      remedy = 'set cache_dir (FixedReplayBuffer, open) or offline_cache_dir'
     else:
       available = psutil.disk_usage(self._directory.path).free
       where, remedy = f'in {self._directory.path}', 'make room'

@@ -145,5 +145,7 @@ def test_too_little_memory_is_reported_after_a_shard(tmp_path, monkeypatch):
     available = 100
 
   monkeypatch.setattr(packer.psutil, 'virtual_memory', NoMemory)
-  with pytest.raises(ValueError, match='set cache_dir, in gin'):
+  with pytest.raises(
+    ValueError, match='set cache_dir .FixedReplayBuffer, open'
+  ):
     load(tmp_path, None)
