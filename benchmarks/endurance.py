@@ -8,11 +8,11 @@ that users type, for the same processor time: 24 hours in all. Offline agents re
 samples to the last
 
 - anonymous memory (all but mapped files) grew by at most 2 %: its lowest value, and its highest,
-  since a checkpoint takes some for a moment,
+  since a checkpoint takes some for a moment (it is read five times a second),
 - no more files stayed open,
-- updates per second of processor time changed by at most 10 %. The machine itself may be slower
-  for minutes, e.g. by other users. So a fixed computation is timed all the while, and the change
-  is relative to that of its speed, which is in the column `machine %`.
+- updates per second of processor time in training changed by at most 10 %. The machine itself may
+  be slower for minutes, e.g. by other users. So a fixed computation is timed all the while, and the
+  change is relative to that of its speed, which is in the column `machine %`.
 
 The exit code is 1 if a run is not steady. Each finished run adds a row to the table in `--out`;
 with `--update`, it is `benchmarks/measured/endurance.csv`. The same command continues: runs
@@ -85,9 +85,11 @@ class Sample(NamedTuple):
     seconds: Time since its start.
     cpu_seconds: Its processor time.
     updates: Number of updates; agent steps of an online run.
-    rate: Updates a second of the last ten seconds of training, or its last phase.
+    trained: Number of them since the last sample with known processor time.
+    training: That time in seconds.
     resident: Resident memory in bytes.
-    anonymous: That without mapped files.
+    lowest: Lowest memory without mapped files since the last sample.
+    highest: Highest one.
     files: Number of files that stay open, see `open_files`.
     threads: Number of threads.
     reference: Mean processor time of `reference` in seconds since the last sample.
@@ -96,9 +98,11 @@ class Sample(NamedTuple):
   seconds: float
   cpu_seconds: float
   updates: int
-  rate: float
+  trained: int
+  training: float
   resident: int
-  anonymous: int
+  lowest: int
+  highest: int
   files: int
   threads: int
   reference: float
@@ -112,6 +116,14 @@ def find() -> list[Run]:
     for shipped in (ONLINE, OFFLINE)
     for agent in shipped.configs
   ]
+
+
+def extent(run: Run) -> tuple[int, int]:
+  """Returns updates, or agent steps online, and evaluation steps of an iteration."""
+  training, evaluation = EXTENT[run.job, run.size]
+  if run.size == 'atari' and run.agent.endswith('iqn'):
+    training //= 2  # Ten times slower: so each third has checkpoints.
+  return training, evaluation
 
 
 class Endurance:
@@ -169,7 +181,7 @@ class Endurance:
     return samples
 
   def _arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
-    training, evaluation = EXTENT[run.job, run.size]
+    training, evaluation = extent(run)
     if run.job == 'online':
       package, runner = 'baselines', 'LoggedRunner'
       data = f'--replay_log_dir={directory / "log"}'
@@ -205,37 +217,53 @@ class Endurance:
   ) -> Iterator[Sample]:
     """Yields samples until the run has had its time, or ends."""
     start, due, written = time.monotonic(), 0.0, 0.0
-    cpu_seconds, costs = 0.0, list[float]()
+    updates, _ = extent(run)
+    observed = psutil.Process(process.pid)
+    cpu_seconds, trained, training = 0.0, 0, 0.0
+    costs, anonymous = list[float](), list[int]()
+    before: tuple[Any, int, float] = None, 0, 0.0
     while (
-      process.poll() is None
+      not self.stop.wait(0.2)
+      and process.poll() is None
       and cpu_seconds < self._cpu_seconds
-      and not self.stop.wait(0.2)
     ):
       now = time.monotonic() - start
       costs.append(reference())
+      anonymous.append(processes.memory('RssAnon', process.pid))
       latest = progress.read(str(directory / 'run'))
       # A new file tells the number of updates at this moment.
-      if now < due or latest is None or latest['time'] == written:
+      if latest is None or latest['time'] == written:
         continue
-      written, due = latest['time'], now + PERIOD
-      training, _ = EXTENT[run.job, run.size]
-      trains = latest['phase'] == 'train'
-      done = latest['done'] if trains else training
-      observed = psutil.Process(process.pid)
+      written = latest['time']
       times = observed.cpu_times()
       cpu_seconds = times.user + times.system
+      trains = latest['phase'] == 'train'
+      done = latest['iteration'] * updates
+      done += int(latest['done']) if trains else updates
+      phase = latest['iteration'], latest['phase']
+      if trains and phase == before[0]:
+        trained += done - before[1]
+        training += cpu_seconds - before[2]
+      before = phase, done, cpu_seconds
+      if now < due:
+        continue
+      due = now + PERIOD
       yield Sample(
         now,
         cpu_seconds,
-        int(latest['iteration'] * training + done),
-        latest['rates'].get('train', np.nan),
+        done,
+        trained,
+        training,
         processes.memory(process=process.pid),
-        processes.memory('Anonymous', process.pid),
+        min(anonymous),
+        max(anonymous),
         open_files(observed),
         observed.num_threads(),
         np.mean(costs),
       )
+      trained, training = 0, 0.0
       costs.clear()
+      anonymous.clear()
 
 
 def reference() -> float:
@@ -266,15 +294,15 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
   middle, last = samples[-2 * count : -count], samples[-count:]
 
   def rate(part):
-    return np.polyfit(part.cpu_seconds, part.updates, 1)[0]
+    # The smallest form has no phase that is long enough.
+    return part.trained.sum() / (part.training.sum() or np.nan)
 
   machine = middle.reference.mean() / last.reference.mean()
-  lowest, highest = (
-    getattr(last.anonymous, name)() / getattr(middle.anonymous, name)() - 1
-    for name in ('min', 'max')
-  )
   change = {
-    'memory': max(lowest, highest),
+    'memory': max(
+      last.lowest.min() / middle.lowest.min() - 1,
+      last.highest.max() / middle.highest.max() - 1,
+    ),
     'files': last.files.max() - middle.files.max(),
     'rate': rate(last) / rate(middle) / machine - 1,
   }
@@ -286,7 +314,7 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
   return {
     'minutes': samples.cpu_seconds.iloc[-1] / 60,
     'updates': samples.updates.iloc[-1],
-    'anonymous MB': last.anonymous.median() / 1e6,
+    'anonymous MB': last.lowest.median() / 1e6,
     'resident MB': last.resident.median() / 1e6,
     'memory %': 100 * change['memory'],
     'files': last.files.max(),

@@ -19,10 +19,11 @@ def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
 
   Args:
     kind: `VmRSS` for current memory, `VmHWM` for its peak, `Anonymous` for the part
-      that is not page cache, `Pss` for the proportional set size.
+      that is not page cache (`RssAnon`: at once, to some hundred kB), `Pss` for the
+      proportional set size.
     process: Number of the process.
   """
-  file = 'status' if kind.startswith('Vm') else 'smaps_rollup'
+  file = 'status' if kind.startswith(('Vm', 'Rss')) else 'smaps_rollup'
   text = pathlib.Path(f'/proc/{process}/{file}').read_text(encoding='ascii')
   fields = dict(line.split(':', 1) for line in text.split('\n') if ':' in line)
   return int(fields[kind].split()[0]) << 10

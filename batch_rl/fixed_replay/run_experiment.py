@@ -206,13 +206,14 @@ class FixedReplayRunner(runner.RecordedRunner):
       while (left := self._training_steps - done['steps']) > 0:
         steps = min(left, self._agent.steps_per_run)
         start, waited = time.monotonic(), self._agent.seconds_waited
+        before = done['updates']
         for loss in self._agent.train_steps(steps):
           done['updates'] += 1
           done['total_loss'] += loss
-          progress.update()
-          if done['updates'] % 100 == 0:
-            mean = done['total_loss'] / done['updates']
-            progress.set_postfix(loss=f'{mean:.4g}', refresh=False)
+        # Together, as they were done: each alone would show a wrong rate.
+        progress.update(done['updates'] - before)
+        mean = done['total_loss'] / max(done['updates'], 1)
+        progress.set_postfix(loss=f'{mean:.4g}', refresh=False)
         done['steps'] += steps
         done['seconds'] += time.monotonic() - start
         done['seconds_waited'] += self._agent.seconds_waited - waited

@@ -8,6 +8,7 @@ Without `--replay_dir` it uses the sample in the repository.
 import functools
 import json
 import pathlib
+from unittest import mock
 
 import gin
 import numpy as np
@@ -64,6 +65,16 @@ class FixedReplayRunnerTest(absltest.TestCase):
     given = {'replay_data_dir': self.data_dir, **(agent or {})}
     create = functools.partial(run_experiment.create_offline_agent, **given)
     return run_experiment.FixedReplayRunner(self.base_dir, create, **kwargs)
+
+  def test_progress_counts_the_updates_of_a_session_run_together(self):
+    bar = 'batch_rl.runs.progress.'
+    runner = self.make_runner(1, 'FixedReplayDQNAgent.updates_per_run = 4')
+    with (
+      mock.patch(bar + '_SECONDS', 0),
+      mock.patch(bar + 'Progress.write') as write,
+    ):
+      runner._run_train_phase()
+    self.assertEqual([c.args[0] for c in write.mock_calls], [4, 8, 10, 10])
 
   def test_trains_evaluates_and_resumes(self):
     two = 'FixedReplayRunner.evaluation_environments = 2'
