@@ -10,9 +10,9 @@ samples to the last
 - anonymous memory (all but mapped files) grew by at most 2 %: its lowest value, and its highest,
   since a checkpoint takes some for a moment (it is read five times a second),
 - no more files stayed open,
-- updates per second of processor time in training changed by at most 10 %. The machine itself may
-  be slower for minutes, e.g. by other users. So a fixed computation is timed all the while, and the
-  change is relative to that of its speed, which is in the column `machine %`.
+- updates per second of processor time changed by at most 10 %, in whole iterations. The machine
+  itself may be slower for minutes, e.g. by other users. So a fixed computation is timed all the
+  while, and the change is relative to that of its speed, which is in the column `machine %`.
 
 The exit code is 1 if a run is not steady. Each finished run adds a row to the table in `--out`;
 with `--update`, it is `benchmarks/measured/endurance.csv`. The same command continues: runs
@@ -84,9 +84,9 @@ class Sample(NamedTuple):
   Attributes:
     seconds: Time since its start.
     cpu_seconds: Its processor time.
-    updates: Number of updates; agent steps of an online run.
-    trained: Number of them since the last sample with known processor time.
-    training: That time in seconds.
+    updates: Number of updates in the iterations that are trained; agent steps of an
+      online run.
+    trained: Processor time at the end of the last one's training.
     resident: Resident memory in bytes.
     lowest: Lowest memory without mapped files since the last sample.
     highest: Highest one.
@@ -98,8 +98,7 @@ class Sample(NamedTuple):
   seconds: float
   cpu_seconds: float
   updates: int
-  trained: int
-  training: float
+  trained: float
   resident: int
   lowest: int
   highest: int
@@ -116,14 +115,6 @@ def find() -> list[Run]:
     for shipped in (ONLINE, OFFLINE)
     for agent in shipped.configs
   ]
-
-
-def extent(run: Run) -> tuple[int, int]:
-  """Returns updates, or agent steps online, and evaluation steps of an iteration."""
-  training, evaluation = EXTENT[run.job, run.size]
-  if run.size == 'atari' and run.agent.endswith('iqn'):
-    training //= 2  # Ten times slower: so each third has checkpoints.
-  return training, evaluation
 
 
 class Endurance:
@@ -168,7 +159,7 @@ class Endurance:
         env=os.environ | machine.thread_limits(1),
       ) as process,
     ):
-      samples = pd.DataFrame(self._sample(run, process, directory))
+      samples = pd.DataFrame(self._sample(process, directory))
       process.send_signal(signal.SIGINT)  # it saves
     if self.stop.is_set():
       raise concurrent.futures.CancelledError
@@ -181,7 +172,7 @@ class Endurance:
     return samples
 
   def _arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
-    training, evaluation = extent(run)
+    training, evaluation = EXTENT[run.job, run.size]
     if run.job == 'online':
       package, runner = 'baselines', 'LoggedRunner'
       data = f'--replay_log_dir={directory / "log"}'
@@ -213,15 +204,13 @@ class Endurance:
     ]
 
   def _sample(
-    self, run: Run, process: subprocess.Popen, directory: pathlib.Path
+    self, process: subprocess.Popen, directory: pathlib.Path
   ) -> Iterator[Sample]:
     """Yields samples until the run has had its time, or ends."""
     start, due, written = time.monotonic(), 0.0, 0.0
-    updates, _ = extent(run)
-    observed = psutil.Process(process.pid)
-    cpu_seconds, trained, training = 0.0, 0, 0.0
+    cpu_seconds, updates, trained = 0.0, 0, 0.0
     costs, anonymous = list[float](), list[int]()
-    before: tuple[Any, int, float] = None, 0, 0.0
+    observed = psutil.Process(process.pid)
     while (
       not self.stop.wait(0.2)
       and process.poll() is None
@@ -237,23 +226,17 @@ class Endurance:
       written = latest['time']
       times = observed.cpu_times()
       cpu_seconds = times.user + times.system
-      trains = latest['phase'] == 'train'
-      done = latest['iteration'] * updates
-      done += int(latest['done']) if trains else updates
-      phase = latest['iteration'], latest['phase']
-      if trains and phase == before[0]:
-        trained += done - before[1]
-        training += cpu_seconds - before[2]
-      before = phase, done, cpu_seconds
+      if latest['phase'] == 'train' and latest['done'] >= latest['total']:
+        updates = (latest['iteration'] + 1) * int(latest['total'])
+        trained = cpu_seconds
       if now < due:
         continue
       due = now + PERIOD
       yield Sample(
         now,
         cpu_seconds,
-        done,
+        updates,
         trained,
-        training,
         processes.memory(process=process.pid),
         min(anonymous),
         max(anonymous),
@@ -261,7 +244,6 @@ class Endurance:
         observed.num_threads(),
         np.mean(costs),
       )
-      trained, training = 0, 0.0
       costs.clear()
       anonymous.clear()
 
@@ -293,10 +275,11 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
     return {'steady': f'too few samples: {len(samples)}'}
   middle, last = samples[-2 * count : -count], samples[-count:]
 
-  def rate(part):
-    # The smallest form has no phase that is long enough.
-    return part.trained.sum() / (part.training.sum() or np.nan)
+  def rate(first, end):
+    grown = samples.iloc[end] - samples.iloc[first]
+    return grown.updates / (grown.trained or np.nan)
 
+  rates = rate(-2 * count - 1, -count - 1), rate(-count - 1, -1)
   machine = middle.reference.mean() / last.reference.mean()
   change = {
     'memory': max(
@@ -304,7 +287,7 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
       last.highest.max() / middle.highest.max() - 1,
     ),
     'files': last.files.max() - middle.files.max(),
-    'rate': rate(last) / rate(middle) / machine - 1,
+    'rate': rates[1] / rates[0] / machine - 1,
   }
   steady = (
     change['memory'] <= MEMORY
@@ -320,7 +303,7 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
     'files': last.files.max(),
     'more files': change['files'],
     'threads': last.threads.max(),
-    'updates/s': rate(last),
+    'updates/s': rates[1],
     'rate %': 100 * change['rate'],
     'machine %': 100 * (machine - 1),
     'steady': 'yes' if steady else 'no',

@@ -19,7 +19,7 @@ def memory(kind: str = 'VmRSS', process: int | str = 'self') -> int:
 
   Args:
     kind: `VmRSS` for current memory, `VmHWM` for its peak, `Anonymous` for the part
-      that is not page cache (`RssAnon`: at once, to some hundred kB), `Pss` for the
+      that is not page cache, `RssAnon` for its quick estimate, `Pss` for the
       proportional set size.
     process: Number of the process.
   """
