@@ -99,9 +99,10 @@ def _check_run(
 def _agent_settings(record: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the recorded parameters of the agent and its head that are bound."""
   settings = {}
+  agent = str(record.get('agent')).rpartition('.')[2]  # a user's class
   for name, text in run_record.bindings(record.get('gin_config') or '').items():
     owner, _, parameter = name.rpartition('.')
-    if owner.endswith(('Agent', *_HEADS)):
+    if owner.endswith(('Agent', agent, *_HEADS)):
       try:
         settings[parameter] = ast.literal_eval(text)
       except (SyntaxError, ValueError):  # a reference, e.g. @MyNetwork

@@ -10,8 +10,10 @@ from batch_rl.dataset import run_directories
 from batch_rl.dataset.checks import run_checks
 from batch_rl.fixed_replay import train as offline
 from batch_rl.report import run_results
+from batch_rl.tests import user_code
 from batch_rl.tests.minatar import runs_test
 from batch_rl.tests.minatar.runs_test import GAME
+from batch_rl.utils.user_code import user_modules
 
 DATA = 'WrappedLoggedReplayBuffer.offline_dir = {!r}'
 HALF = 'WrappedLoggedReplayBuffer.offline_fraction = 0.5'
@@ -101,6 +103,31 @@ def test_mistakes_are_one_line(
   has_data = any('offline_dir' in line for line in bindings)
   init = None if has_data else trained / 'offline'
   assert message in refusal(run, tmp_path, init, *bindings, agent=agent)
+
+
+OWN = """
+import gin
+from batch_rl.baselines import LoggedDQNAgent
+from batch_rl.fixed_replay import FixedReplayDQNAgent
+
+Online = gin.configurable('Online')(type('Online', (LoggedDQNAgent,), {}))
+Mine = gin.configurable('Mine')(type('Mine', (FixedReplayDQNAgent,), {}))
+"""
+
+
+def test_settings_of_own_classes_are_read_whatever_their_names(
+  trained, tmp_path, own_folder, refusal
+):
+  user_code.write(own_folder / 'mine.py', OWN)
+  user_modules.add_folder('')
+  given = dict(base_dir=str(tmp_path / 'mine'), replay_dir=f'{trained}/data')
+  given['init_checkpoint_dir'] = f'{trained}/offline'
+  given['agent_name'] = 'mine.Mine'
+  other = GAME, 'AnyAgent.gamma = 0.9'
+  printed = refusal(runs_test.run, offline, 'dqn_adam', *other, **given)
+  assert 'has gamma = 0.99, this one 0.9' in printed
+  runs_test.run(offline, 'dqn_adam', GAME, **given)
+  run(tmp_path / 'online', tmp_path / 'mine', agent_name='mine.Online')
 
 
 def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
