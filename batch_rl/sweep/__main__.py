@@ -84,6 +84,11 @@ def _sweep(options):
       f'--address={options.address} is for Ray: choose --launcher=ray.'
     )
   sweep = plan.read(options.file, given)
+  if sweep.job == 'evaluate' and options.gin_bindings:
+    raise ValueError(
+      f'--gin_bindings={options.gin_bindings[0]} has no effect on evaluations, which '
+      'have the settings of their runs: leave it out.'
+    )
   monitor = monitor_lib.Monitor(sweep)
   if options.status:
     rich.console.Console().print(monitor.table(10**6))

@@ -347,16 +347,17 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
 
 
 def _methods(settings) -> Iterable[_Method]:
-  """Yields every agent with every combination of the grid."""
-  grid = {name: _as_list(value) for name, value in settings['grid'].items()}
-  for parameter, values in grid.items():
-    if not isinstance(parameter, str) or values in ([], [None]):
-      raise ValueError(
-        f'grid: {parameter!r} is not a parameter with a list of values.'
-      )
-  labels = {parameter: choices.short(parameter, grid) for parameter in grid}
+  """Yields every agent with every combination of the grid and its own one."""
   shared = _strings('gin_bindings', settings['gin_bindings'])
-  for agent in _agents(settings):
+  for agent, own_grid in _agents(settings):
+    both = {**settings['grid'], **own_grid}
+    grid = {name: _as_list(value) for name, value in both.items()}
+    for parameter, values in grid.items():
+      if not isinstance(parameter, str) or values in ([], [None]):
+        raise ValueError(
+          f'grid: {parameter!r} is not a parameter with a list of values.'
+        )
+    labels = {parameter: choices.short(parameter, grid) for parameter in grid}
     for combination in itertools.product(*grid.values()):
       chosen = dict(zip(grid, combination, strict=True))
       own = (f'{p} = {as_gin(value)}' for p, value in chosen.items())
@@ -367,17 +368,16 @@ def _methods(settings) -> Iterable[_Method]:
       yield agent._replace(gin_bindings=bindings, variant=','.join(variant))
 
 
-def _agents(settings) -> Iterable[_Method]:
-  """Yields each agent with its own gin files and bindings."""
+def _agents(settings) -> Iterable[tuple[_Method, dict[str, Any]]]:
+  """Yields each agent with its own gin files and bindings, and its own grid."""
   shipped = ONLINE if settings['job'] == 'online' else OFFLINE
   _strings('agents', [*settings['agents']])
   for name, own in settings['agents'].items():
     own = {'gin_files': own} if isinstance(own, str | list) else own or {}
-    json_schema.check(own, dict, f'agents.{name}')
+    allowed = {'gin_files': object, 'gin_bindings': object, 'grid': dict}
+    json_schema.check(own, allowed, f'agents.{name}')
     for key in own:
-      choices.choose(
-        f'setting of agent {name}:', key, ('gin_files', 'gin_bindings')
-      )
+      choices.choose(f'setting of agent {name}:', key, allowed)
     class_name, short = None, os.path.basename(name).removesuffix('.gin')
     if name.endswith('.gin'):
       default = name
@@ -391,9 +391,9 @@ def _agents(settings) -> Iterable[_Method]:
       default = known[choices.choose('agent', name, known)]
     paths = _strings('gin_files', own.get('gin_files') or default)
     bindings = _strings('gin_bindings', own.get('gin_bindings'))
-    yield _Method(
-      short, tuple(map(_absolute, paths)), tuple(bindings), class_name
-    )
+    gin_files = tuple(map(_absolute, paths))
+    method = _Method(short, gin_files, tuple(bindings), class_name)
+    yield method, own.get('grid') or {}
 
 
 def check_data(cells: Iterable[Cell]) -> None:

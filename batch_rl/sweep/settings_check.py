@@ -8,6 +8,7 @@ import itertools
 import json
 import multiprocessing
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,14 +63,16 @@ if __name__ == '__main__':
     importlib.import_module(program)  # It defines the flags.
     package = program.rpartition('.')[0]
     importlib.import_module(f'{package}.run_experiment')
-    importlib.import_module(
-      'gin.tf.external_configurables'
-    )  # as most gin files do
+    # As most gin files do.
+    importlib.import_module('gin.tf.external_configurables')
     sys.argv[0] = f'sweep: {name}'
     # Like each cell, in a process of its own: gin and Python keep all names.
     fork = multiprocessing.get_context('fork')
     process = fork.Process(target=_check, args=(cell_job, of_program))
     process.start()
     process.join()
-    if process.exitcode:
-      sys.exit(process.exitcode)
+    code = process.exitcode or 0
+    if code < 0:
+      signal.raise_signal(-code)
+    if code:
+      sys.exit(code)

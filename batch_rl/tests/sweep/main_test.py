@@ -189,6 +189,7 @@ def test_progress_is_shown_until_the_user_stops(
     (['--base_dir', 'gs://bucket/out'], 'gs://bucket/out'),
     (['--address', 'nowhere:1', '--launcher=slurm'], '--launcher=ray'),
     (['--address', ''], '--address is empty'),
+    (['--gin_bindings', 'A.b=1', '--job=evaluate'], 'A.b=1 has no effect'),
   ],
 )
 def test_a_mistake_is_reported_in_one_line(directory, capsys, flags, message):

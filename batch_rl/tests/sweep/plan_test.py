@@ -90,7 +90,15 @@ store_dir: null
     assert flag(cell, 'gin_files') == [*gin_files, f'{here}/shared.gin']
     # An agent's own bindings come later, so they win.
     assert flag(cell, 'gin_bindings')[:-1] == ['C.d = 2', *own]
-  [cell] = read(tmp_path, text, agents=['other']).cells
+  text += 'grid: {E.f: [1, 2]}\n'
+  small = 'mine: {gin_files: a.gin, grid: {A.b: [3, 4], E.f: 5}}'
+  names = [
+    c.name
+    for c in read(tmp_path, text.replace('mine: my/agent.gin', small)).cells
+  ]
+  of_mine = [f'mine f=5,b={b} Pong 1 seed 1' for b in (3, 4)]
+  assert names[2:4] == of_mine and len(names) == 8
+  [cell, _] = read(tmp_path, text, agents=['other']).cells
   assert 'A.b = 2' in flag(cell, 'gin_bindings')
 
 
@@ -209,6 +217,8 @@ PONG = 'games: Pong\nagents: dqn\n'
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1'),
     ('games: Pong\nagents: 51', 'agents: 51'),
     (f'{PONG}grid: {{a.b: []}}', "'a.b'"),
+    ('games: Pong\nagents: {dqn: {grid: {a.b: }}}', "'a.b'"),
+    ('games: Pong\nagents: {dqn: {grid: 3}}', 'agents.dqn.grid'),
     (f'{PONG}gin_bindings: {{A.b: 3}}', 'is a mapping: give lines'),
     (f'{PONG}rates: {{trian: 3}}', 'train'),
     (f'{PONG}rates: {{train: 0}}', 'rates.train=0'),

@@ -63,6 +63,14 @@ def test_agents_of_the_same_name_do_not_meet(path, capfd):
   assert not capfd.readouterr().err
 
 
+def test_a_killed_check_is_reported(path, capfd):
+  kill = 'import os, signal\nos.kill(os.getpid(), signal.SIGKILL)'
+  (path.parent / 'mine.py').write_text(kill)
+  path.write_text(f'{SWEEP}agents: mine.Mine')
+  assert sweep_main.main([str(path), '--dry_run']) == 2
+  assert 'settings was killed by signal 9' in capfd.readouterr().err
+
+
 def test_one_cell_of_each_method_is_checked(path, monkeypatch):
   run = mock.Mock(return_value=types.SimpleNamespace(returncode=2))
   monkeypatch.setattr(settings_check.subprocess, 'run', run)
