@@ -317,10 +317,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
 
     scope = tf.compat.v1.get_default_graph().get_name_scope()
 
-    def synchronise():
+    def synchronise(step):
       # A user's `_build_sync_op` may find weights by the current scope.
       graph = tf.compat.v1.get_default_graph()
-      with graph.name_scope(f'{scope}/' if scope else None):
+      with (
+        graph.name_scope(f'{scope}/' if scope else None),
+        self._tracing(step),
+      ):
         self._build_sync_op()
       return tf.constant(True)
 

@@ -29,8 +29,8 @@ class UpdateLoop:
     update: Function `(batch, step) -> scalars` that builds an update in the current
       graph, from the tensors of a batch and the agent step, int64 (); it returns
       the scalars to keep, float32 (k,). It is traced once.
-    synchronise: Function that builds the operations that synchronise the target
-      network in the current graph.
+    synchronise: Function of the agent step, int64 (), that builds the operations that
+      synchronise the target network in the current graph.
     next_batch: Function that builds the tensors of the next batch. They are fetched,
       and sent to the device, while the previous update computes.
     ready: Operations to run before `next_batch`.
@@ -44,7 +44,7 @@ class UpdateLoop:
     self,
     agent: Any,
     update: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor],
-    synchronise: Callable[[], Any],
+    synchronise: Callable[[tf.Tensor], Any],
     next_batch: Callable[[], Sequence[tf.Tensor]],
     ready: Sequence[tf.Operation],
   ):
@@ -135,7 +135,7 @@ class UpdateLoop:
       ):
         result = tf.cond(
           due > number,
-          functools.partial(self._synchronise_after, result),
+          functools.partial(self._synchronise_after, result, step),
           functools.partial(tf.identity, result),
         )
       with tf.device(self._device):
@@ -159,11 +159,11 @@ class UpdateLoop:
     period = self._target_update_period
     return last // period - (step - 1) // period
 
-  def _synchronise_after(self, result):
+  def _synchronise_after(self, result, step):
     with (
       tf.device(self._device),
       tf.control_dependencies([tf.identity(result)]),
-      tf.control_dependencies([self._synchronise()]),
+      tf.control_dependencies([self._synchronise(step)]),
     ):
       return tf.identity(result)
 

@@ -108,6 +108,23 @@ def test_every_due_synchronisation_is_made(make_agent, class_):
   assert agent._sess.run(agent.count) == 14
 
 
+class Scheduled(OfflineDQN):
+  def _build_networks(self):
+    super()._build_networks()
+    self.sum = tf.Variable(0, trainable=False, dtype=tf.int64)
+
+  def _build_sync_op(self):
+    step = tf.cast(self.training_steps, tf.int64)
+    return [*super()._build_sync_op(), self.sum.assign_add(step)]
+
+
+def test_a_synchronisation_reads_the_agent_step(make_agent):
+  agent = make_agent(class_=Scheduled, target_update_period=8)
+  for steps in (17, 23):
+    list(agent.train_steps(steps))
+  assert agent._sess.run(agent.sum) == 8 + 16 + 24 + 32
+
+
 def returning(make):
   """Returns a network whose `call` returns what a function makes of its values."""
 
