@@ -125,6 +125,7 @@ def loaded_code() -> dict[str, str]:
 def _loaded_files() -> dict[str, str]:
   """Returns the files of the user's imported modules, by name."""
   paths = {n: getattr(m, '__file__', '') for n, m in [*sys.modules.items()]}
+  paths.pop('__mp_main__', None)  # multiprocessing's name of `__main__`
   return {n: path for n, path in paths.items() if path and is_user_file(path)}
 
 

@@ -12,7 +12,7 @@ from batch_rl.utils.user_code import user_modules
 
 
 @pytest.mark.parametrize('path', ['mine/__init__.py', 'no_package/part.py'])
-def test_a_folder_comes_after_installed_packages(own_folder, path):
+def test_a_folder_comes_after_installed_packages(own_folder, path, monkeypatch):
   user_code.write(own_folder / 'numpy.py', 'raise RuntimeError')
   user_code.write(own_folder / path, 'value = 1')
   name = path[:-3].removesuffix('/__init__').replace('/', '.')
@@ -25,7 +25,10 @@ def test_a_folder_comes_after_installed_packages(own_folder, path):
   assert user_modules.load(f'{name}.value') == 1
   assert str(own_folder) in user_modules.loaded_folders()
   assert os.path.dirname(np.__path__[0]) not in user_modules.loaded_folders()
-  assert name in user_modules.loaded_code()
+  # multiprocessing's second name of a script.
+  monkeypatch.setitem(sys.modules, '__mp_main__', sys.modules[name])
+  found = user_modules.loaded_code()
+  assert name in found and '__mp_main__' not in found
   with pytest.raises(ValueError, match='numpy.* has no MyAgent'):
     user_modules.load('numpy.MyAgent')
 
