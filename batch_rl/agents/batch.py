@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from batch_rl.utils import choices
+
 
 class Batch(NamedTuple):
   """Transitions of an update, as tensors.
@@ -48,8 +50,9 @@ class Batch(NamedTuple):
     """
     if name in self.columns:
       return self.columns[name]
+    near = choices.hint(name, self._fields)
     raise AttributeError(
-      f'The batch has no column {name}: add {name!r} to `needs` of the agent.'
+      f'The batch has no column {name}{near}: add {name!r} to `needs` of the agent.'
     )
 
   def seed_for(self, purpose: str) -> tf.Tensor:

@@ -7,6 +7,7 @@ parts.
 
 import contextlib
 import copy
+import difflib
 import functools
 import inspect
 import pickle
@@ -24,6 +25,12 @@ from batch_rl.agents import features, graph_checks, policies
 from batch_rl.agents.batch import Batch
 from batch_rl.utils import seeding
 from batch_rl.utils.user_code import gin_signatures
+
+# What a user's class may define.
+_DEFINABLE = (
+  'loss td_errors choose_actions acting_outputs build_networks needs uses_target '
+  'estimates_returns display_name head backup terms policy'
+).split()
 
 if TYPE_CHECKING:
   DopamineAgent = dqn_agent.DQNAgent  # which a mixin precedes
@@ -83,9 +90,33 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
     if isinstance(self.needs, str):  # one name
       self.needs = (self.needs,)
+    self._name_misspelt()
     if gin_signatures.next_accepts(self, LossAgent, 'seed'):
       kwargs['seed'] = seed
+    wants_gpu = 'gpu' in str(kwargs.get('tf_device')).lower()
+    if wants_gpu and not tf.config.list_physical_devices('GPU'):
+      # TensorFlow would log hundreds of lines about operations that it moves there.
+      kwargs['tf_device'] = '/cpu:*'
     super().__init__(*args, **kwargs)
+
+  def _name_misspelt(self):
+    """Warns of names of a user's class that are almost those of what it may define."""
+    own = {
+      name
+      for owner in type(self).__mro__
+      if owner.__module__.split('.')[0] not in ('batch_rl', 'dopamine')
+      for name in vars(owner)
+      if name[0] != '_'
+    }
+    for name in sorted(own):
+      near = difflib.get_close_matches(name, _DEFINABLE, 1, 0.8)
+      if near and near[0] not in own:
+        logging.warning(
+          '%s defines %s, which the package does not use: did you mean %s?',
+          type(self).__name__,
+          name,
+          near[0],
+        )
 
   def loss(self, batch: Batch) -> tf.Tensor:
     """Returns the loss of each transition, float32 (n,).
@@ -148,7 +179,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
 
     Raises:
       ValueError: If another network has the name, a target copy would not read the
-        states, both `on_features` and `on_torso` are given, or the agent is complete.
+        states, both `on_features` and `on_torso` are given, `create` is a network, or
+        the agent is complete.
     """
     if hasattr(self, '_saver'):  # Checkpoints would not have the weights.
       raise ValueError(
@@ -167,6 +199,12 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     if name in self.networks:
       raise ValueError(
         f'{type(self).__name__} has two networks {name!r}: give each its own name.'
+      )
+    if isinstance(create, tf.keras.layers.Layer):
+      kind = type(create).__name__
+      raise ValueError(
+        f'The network {name!r} is a {kind}: give the function that makes it, e.g. '
+        f'lambda name: {kind}(..., name=name).'
       )
     self.networks[name] = create(name=name)
     if on_features or on_torso:

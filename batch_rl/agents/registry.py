@@ -112,11 +112,11 @@ class Registry:
       return agent_class
     found = user_modules.load(name)
     if not (isinstance(found, type) and issubclass(found, bases)):
-      expected = ' or '.join(f'{self.package}.{base}' for base in self.bases)
+      package, example = self.package.rpartition('.')[0], self.find('dqn')
       kind = 'class' if isinstance(found, type) else type(found).__name__
       raise ValueError(
         f'The {kind} {name} is not an {self.kind} agent: give a class derived from '
-        f'{expected}.'
+        f'one of {package}, such as {example.__name__}.'
       )
     gin_signatures.make_configurable(found)
     return found

@@ -154,6 +154,48 @@ def test_a_network_that_is_never_trained_is_named(make_agent, caplog):
     agent.add_network('late', OneUnit)
 
 
+@pytest.mark.parametrize('gpus', [[], ['a GPU']])
+def test_without_a_gpu_no_operation_is_placed_there(
+  make_agent, monkeypatch, gpus
+):
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: gpus)
+  agent = make_agent(tf_device='/gpu:0', optimizer=ADAM())
+  kinds = {v.device.split(':')[1] for v in agent.online_convnet.weights}
+  assert kinds == {'GPU' if gpus else 'CPU'}
+
+
+class Misreads(OfflineDQN):
+  def loss(self, batch):
+    return batch.rewards
+
+
+def test_a_misspelt_field_of_a_batch_is_named(make_agent):
+  with pytest.raises(AttributeError, match=r'\(did you mean reward\?\)'):
+    make_agent(class_=Misreads)
+
+
+class Instance(OfflineDQN):
+  def build_networks(self):
+    self.add_network('policy', tf.keras.layers.Dense(1))
+
+
+def test_a_network_instead_of_its_function_is_named(make_agent):
+  with pytest.raises(ValueError, match="'policy' is a Dense: .* lambda name:"):
+    make_agent(class_=Instance)
+
+
+def test_misspelt_definitions_are_named(make_agent, caplog):
+  names = dict(
+    losses=0, need=(), head=OfflineDQN.head, heads=1, other=2, _los=3
+  )
+  agent_class = type('Misspelt', (OfflineDQN,), {'__module__': 'mine', **names})
+  make_agent(class_=agent_class)
+  assert [r.getMessage() for r in caplog.records] == [
+    'Misspelt defines losses, which the package does not use: did you mean loss?',
+    'Misspelt defines need, which the package does not use: did you mean needs?',
+  ]
+
+
 class ReadsLate(correctness.FixedBatch, OfflineDQN):
   """Trains a variable by a loss that reads online weights after the others."""
 

@@ -45,7 +45,7 @@ def test_agents_are_found_by_both_kinds_of_names(find):
     ('mine.more.MyAgent', "'mine.more'"),
     ('mine.MyAgnt', r'MyAgent\?'),
     ('mine.helper', 'mine.helper'),
-    ('mine.LoggedMyAgent', 'FixedReplayAgentMixin'),
+    ('mine.LoggedMyAgent', r'one of batch_rl\.fixed_replay, .* FixedReplayDQN'),
   ],
 )
 def test_what_is_not_an_agent_is_named(find, own_folder, name, message):
