@@ -2,9 +2,11 @@
 
   python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn] [--update]
 
-Every offline and online agent runs on MinAtar's Breakout and on Atari's Pong, by the commands
-that users type, for the same processor time: 24 hours in all. Offline agents read
-`data/MinAtar-Breakout/1` and `data/Pong/1`. A run is steady if from the second third of its
+Every offline and online agent runs on MinAtar and on Atari's Pong, by the commands that users
+type, for the same processor time: 24 hours in all. Offline agents read
+`data/MinAtar-Breakout/1` and `data/Pong/1`. Online agents play MinAtar's Freeway, whose
+episodes are long: logs keep the return of each episode, in memory, too, and a random agent
+plays seven million episodes of Breakout in this time. A run is steady if from the second third of its
 samples to the last
 
 - anonymous memory (all but mapped files) grew by at most 2 %: its lowest value, and its highest,
@@ -55,11 +57,12 @@ SIZES = ('atari', 'minatar')
 EXTENT = {
   ('offline', 'minatar'): (20_000, 5_000),
   ('offline', 'atari'): (250, 250),
-  ('online', 'minatar'): (20_000, 2_000),
+  ('online', 'minatar'): (50_000, 5_000),
   ('online', 'atari'): (2_000, 250),
 }
 _REFERENCE = np.full((48, 48), 0.1, np.float32)
-EPISODE = 200  # agent steps at most: training ends with an episode
+# Agent steps at most: training ends with an episode.
+EPISODE = {'minatar': 2500, 'atari': 200}
 if measuring.QUICK:
   PERIOD, MINUTES, SIZES = 0.0, 0.25, ('atari',)
   EXTENT = {('offline', 'atari'): (20, 20), ('online', 'atari'): (500, 20)}
@@ -187,8 +190,10 @@ class Endurance:
       f'{runner}.num_iterations = 1000000',
       f'{runner}.training_steps = {training}',
       f'{runner}.evaluation_steps = {evaluation}',
-      f'{runner}.max_steps_per_episode = {EPISODE}',
+      f'{runner}.max_steps_per_episode = {EPISODE[run.size]}',
     ]
+    if run.job == 'online' and run.size == 'minatar':
+      bindings.append('MinAtarEnvironment.game_name = "Freeway"')
     if run.job == 'online' and run.agent != 'random':
       bindings += [
         # Full within the first third: then memory does not grow.
