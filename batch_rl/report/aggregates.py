@@ -14,7 +14,7 @@ import numpy as np
 from rliable import library, metrics
 
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Comparison
+from batch_rl.report.comparison import Comparison, name_methods
 from batch_rl.utils import choices, files, seeding
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
@@ -140,12 +140,16 @@ def _shared_games(
   notes = []
   if unknown := sorted(set(games) - set(known)):
     notes.append(f'without a {normaliser} score: {files.format_names(unknown)}')
+  groups: dict[tuple[str, ...], list[str]] = {}
   for method, by_game in scores.items():
-    if lacking := [game for game in known if game not in by_game]:
-      notes.append(
-        f'{method} lacks {len(lacking)} of {len(known)} games, which count for no '
-        f'method (--agents leaves methods out): {files.format_names(lacking)}'
-      )
+    if lacking := tuple(game for game in known if game not in by_game):
+      groups.setdefault(lacking, []).append(method)
+  for lacking, methods in groups.items():
+    notes.append(
+      f'{name_methods(methods, "lacks", "lack")} {len(lacking)} of {len(known)} games, '
+      'which count for no method (--agents leaves methods out): '
+      f'{files.format_names(lacking)}'
+    )
   return shared, notes
 
 

@@ -7,7 +7,12 @@ import pandas as pd
 
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Rows, data_that_differ, rom_name
+from batch_rl.report.comparison import (
+  Rows,
+  data_that_differ,
+  name_methods,
+  rom_name,
+)
 from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files
 
@@ -134,9 +139,12 @@ def _small_samples(rows: Rows) -> Iterator[str]:
   for (method, game), logs in data.items():
     if len(set(logs)) < len(logs) and all(logs):
       shared.setdefault(method, []).append(game)
+  groups: dict[str, list[str]] = {}
   for method, games in shared.items():
+    groups.setdefault(files.format_names(games), []).append(method)
+  for names, methods in groups.items():
     yield (
-      f'{method}: runs of {files.format_names(games)} trained on the same log; their '
+      f'{name_methods(methods)}: runs of {names} trained on the same log; their '
       'intervals take them for independent, and are over seeds rather than data.'
     )
   fewest = min(map(len, data.values()), default=3)

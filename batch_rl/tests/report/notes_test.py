@@ -4,7 +4,7 @@ import re
 import pytest
 
 from batch_rl.atari import roms
-from batch_rl.report import notes
+from batch_rl.report import aggregates, notes
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,22 @@ def test_one_reason_is_one_note(compare, options, last, note):
   assert "online DQN's scores are returns during its training" in last_note
   assert len(found) == (note is not None)
   assert not note or re.search(note, found[0])
+
+
+def test_methods_with_one_note_are_counted(compare):
+  runs = [
+    ([1.0], {'seed': seed, 'agent': agent, 'game': 'Amidar'})
+    for agent in ('c51', 'quantile', 'dqn')
+    for seed in (1, 2, 3)
+  ]
+  compared = compare(*runs, ([1.0], {'agent': 'multi_head_dqn'}))
+  shared, _, _ = notes.notes_on(compared.runs)
+  assert shared.startswith('3 methods: runs of Amidar trained on the same log')
+  found = aggregates.summarise(compared, 'final', 'dqn_final').notes
+  assert [note.split(',')[0] for note in found] == [
+    '3 methods lack 1 of 2 games',
+    'REM lacks 1 of 2 games',
+  ]
 
 
 @pytest.mark.parametrize(
