@@ -21,7 +21,6 @@ from batch_rl.runs.bindings import bound
 from batch_rl.utils import files
 
 command_line.define_flags()
-flags.adopt_module_key_flags(command_line)  # for --help
 flags.DEFINE_string(
   'replay_log_dir',
   None,

@@ -16,7 +16,6 @@ from batch_rl.fixed_replay import training
 from batch_rl.runs import command_line, interruption
 
 command_line.define_flags()
-flags.adopt_module_key_flags(command_line)  # for --help
 flags.DEFINE_string(
   'replay_dir',
   None,

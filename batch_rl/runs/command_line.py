@@ -100,6 +100,8 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
   """
 
   def parse(argv):
+    for flag in flags.FLAGS.get_flags_for_module(__name__):
+      flags.FLAGS.register_key_flag_for_module(argv[0], flag)  # for --help
     try:
       rest = flags.FLAGS(argv)
       if rest[1:] and not takes_arguments:
@@ -107,6 +109,8 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
           f'unexpected argument {rest[1]!r}{_repetition(argv, rest)}'
         )
       return rest
+    except SystemExit:  # --help
+      sys.exit(0)
     except (flags.Error, ValueError) as error:
       fail(error)
 

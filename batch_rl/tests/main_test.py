@@ -3,6 +3,8 @@ import os
 import runpy
 import sys
 
+import pytest
+
 from batch_rl import __main__ as command
 from batch_rl.tests import programs
 
@@ -37,3 +39,17 @@ def test_help_imports_no_tensorflow():
   code = 'import sys; from batch_rl import __main__ as command; '
   code += "sys.exit(command.main() or 'tensorflow' in sys.modules)"
   assert programs.run([sys.executable, '-c', code, '--help']).returncode == 0
+
+
+@pytest.mark.parametrize(
+  ('name', 'names'),
+  [
+    ('train', 'base_dir replay_dir gin_files seed'),
+    ('evaluate', 'base_dir checkpoints video gin_bindings'),
+    ('select', 'out replay_dir method module_dirs'),
+  ],
+)
+def test_help_has_all_flags(name, names):
+  done = programs.run([sys.executable, '-m', 'batch_rl', name, '--help'])
+  assert done.returncode == 0
+  assert all(f'--{flag}:' in done.stdout for flag in names.split())
