@@ -21,7 +21,7 @@ FEW_GAMES = ('MinAtar-Breakout', 'MinAtar-SpaceInvaders')
 PARTS = {  # subset: its name in tables
   'random_trajectories(0.01)': '1 %',
   'random_trajectories(0.1)': '10 %',
-  'first_trajectories(0.2)': 'first 20 %',
+  'first_trajectories(0.2)': '20 % of each shard',
 }
 AGENTS_ON_PARTS = (
   *('dqn_adam', 'quantile', 'rem', 'bc', 'cql', 'bcq', 'iql', 'sarsa'),
