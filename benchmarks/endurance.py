@@ -147,6 +147,8 @@ class Endurance:
       RuntimeError: If the program ends before.
       CancelledError: If all runs are ended.
     """
+    if self.stop.is_set():
+      raise concurrent.futures.CancelledError
     directory = self._work_dir / run.name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -163,10 +165,17 @@ class Endurance:
       ) as process,
     ):
       samples = pd.DataFrame(self._sample(process, directory))
+      has_ended = process.poll() is not None
       process.send_signal(signal.SIGINT)  # it saves
+      try:
+        process.wait(timeout=300)
+      except (
+        subprocess.TimeoutExpired
+      ):  # SIGINT while Python starts may be lost
+        process.kill()
     if self.stop.is_set():
       raise concurrent.futures.CancelledError
-    if samples.empty or samples.cpu_seconds.iloc[-1] < self._cpu_seconds:
+    if has_ended:
       raise RuntimeError(f'{run.name} ended by itself: see {output}')
     kept = self._work_dir / 'samples' / f'{run.name}.csv'
     kept.parent.mkdir(exist_ok=True)
@@ -216,11 +225,7 @@ class Endurance:
     cpu_seconds, updates, trained = 0.0, 0, 0.0
     costs, anonymous = list[float](), list[int]()
     observed = psutil.Process(process.pid)
-    while (
-      not self.stop.wait(0.2)
-      and process.poll() is None
-      and cpu_seconds < self._cpu_seconds
-    ):
+    while not self.stop.wait(0.2) and process.poll() is None:
       now = time.monotonic() - start
       costs.append(reference())
       anonymous.append(processes.memory('RssAnon', process.pid))
@@ -249,6 +254,8 @@ class Endurance:
         observed.num_threads(),
         np.mean(costs),
       )
+      if cpu_seconds >= self._cpu_seconds:
+        return
       costs.clear()
       anonymous.clear()
 
