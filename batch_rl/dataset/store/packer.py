@@ -216,10 +216,14 @@ class PackedRun(frame_blocks.RunFrames):
       raise self._fault
     self.raise_packing_error()
 
-  def close(self) -> None:
-    """Stops packing after the current shard; packed shards remain usable."""
+  def close(self, wait: bool = True) -> None:
+    """Stops packing after the current shard; packed shards remain usable.
+
+    Args:
+      wait: Whether to wait for the current shard.
+    """
     self._stopped = True
-    if self._thread is not None:
+    if self._thread is not None and wait:
       self._thread.join()
 
   def _pack_all(self) -> None:

@@ -122,7 +122,15 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         f'{following.__qualname__} is never called, since FixedReplayAgentMixin '
         'precedes it: define it in a class before the mixin.'
       )
-    super().__init__(sess, num_actions, seed=seed, **kwargs)
+    try:
+      super().__init__(sess, num_actions, seed=seed, **kwargs)
+    except BaseException:
+      replay = vars(self).get('_replay')
+      if isinstance(replay, graph_replay.GraphReplay):
+        replay.close(wait=False)
+      raise
+    if isinstance(self._replay, graph_replay.GraphReplay):
+      self._replay.finish()
     session_calls.shorten(self._sess)
     if seed is not None and getattr(self._replay, '_seed', 0) is None:
       # A subclass's `_build_replay_buffer` of 2020 gives none.
@@ -483,6 +491,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       gamma=self.gamma,
       seed=self._seed,
       columns=self.needs,
+      # A mistake in the networks or the loss is seen before the data is packed.
+      deferred=True,
       **arguments,
     )
     self._check_actions(replay.memory)

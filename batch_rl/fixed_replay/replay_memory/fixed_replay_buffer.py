@@ -29,7 +29,10 @@ _DEFAULT_UNCOMPRESSED = 5
 
 
 @gin.configurable(
-  denylist=['data_dir', 'replay_suffix', 'check_raw_frames', 'columns']
+  denylist=(
+    *('data_dir', 'replay_suffix', 'check_raw_frames', 'columns'),
+    'deferred',
+  )
 )
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
@@ -65,6 +68,8 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       shards are packed, and raises ValueError if it is too large; None for no check.
     columns: Names of further columns of the batches for the graph, e.g.
       'return_to_go'; see `batch_rl.dataset.sampling.columns`.
+    deferred: Whether to leave the wait for all shards, and errors of their content, to
+      `finish`. It has no effect with `replay_suffix`, `num_buffers` or `skip_damaged`.
     **kwargs: Keyword arguments of `OutOfGraphReplayBuffer`.
 
   Raises:
@@ -88,6 +93,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     seed: int | None = None,
     check_raw_frames: Callable[[int], None] | None = None,
     columns: Sequence[str] = (),
+    deferred: bool = False,
     **kwargs: Any,
   ):
     self._args = args
@@ -112,6 +118,9 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       replay_file_start_index, replay_file_end_index
     )
     self._num_buffers = None
+    chooses = replay_suffix is not None or num_buffers or skip_damaged
+    loads = self.loads_uncompressed or self._overrides('_load_replay_buffers')
+    self._is_deferred = deferred and not (chooses or loads)
     if self._draws_itself:
       self._check_unused()
     self._seed = seed
@@ -119,9 +128,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     if replay_suffix is not None:
       self.load_single_buffer(replay_suffix)
     else:
-      if num_buffers is None and (
-        self.loads_uncompressed or self._overrides('_load_replay_buffers')
-      ):
+      if num_buffers is None and loads:
         num_buffers = min(_DEFAULT_UNCOMPRESSED, len(self._replay_indices))
       self._num_buffers = num_buffers
       self.reload_buffer(num_buffers)
@@ -180,11 +187,22 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
       count = min(num_buffers or len(candidates), len(candidates))
       chosen = self._random.choice(candidates, count, replace=False)
       self._use(sorted(chosen.tolist()), self._replay_indices)
-      if self._backend.num_transitions:
+      if self._is_deferred or self._backend.num_transitions:
         return
       # The final shard of a run may hold only a row or two.
       candidates = [s for s in candidates if s not in chosen]
-    raise ValueError(f'No valid transition in any shard of {self._data_dir}.')
+    raise self._nothing_valid()
+
+  def _nothing_valid(self):
+    return ValueError(f'No valid transition in any shard of {self._data_dir}.')
+
+  def finish(self) -> None:
+    """Waits for the shards of a `deferred` memory; raises as others' constructors."""
+    if self._is_deferred:
+      self._is_deferred = False
+      self._use(*self._in_use)
+      if not self._backend.num_transitions:
+        raise self._nothing_valid()
 
   def reseed(self, seed: int | None) -> None:
     """Restarts the random choice of shards and transitions from a seed."""
@@ -258,12 +276,14 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 
   def _use(self, suffixes: list[int], stored: list[int]) -> None:
     """Samples from shards, of a store with others that may be used later."""
-    self._assigned = None
+    self._assigned, self._in_use = None, (suffixes, stored)
     if self.loads_uncompressed:
       self._load_uncompressed(suffixes)
     else:
       self._use_store(suffixes, stored)
     self._loaded_buffers = True
+    if self._is_deferred:
+      return
     logging.info(
       'Replay: %d transitions in %d of %d shards (%s).',
       self._backend.num_transitions,
@@ -298,7 +318,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     if self._skip_damaged:
       # The data depends on which of the shards are damaged.
       packed.wait(packed.store.suffixes)
-    packed.use(suffixes)
+    packed.use(suffixes, wait=not self._is_deferred)
 
   def _open_store(self, suffixes: Sequence[int]) -> store_replay.StoreReplay:
     if self._store is not None:
@@ -477,12 +497,15 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 @gin.configurable(
   denylist=(
     *('data_dir', 'observation_shape', 'stack_size'),
-    *('update_horizon', 'seed', 'columns'),
+    *('update_horizon', 'seed', 'columns', 'deferred'),
   )
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer,
-  without=('data_dir', 'replay_suffix', 'seed', 'check_raw_frames', 'columns'),
+  without=(
+    *('data_dir', 'replay_suffix', 'seed', 'check_raw_frames', 'columns'),
+    'deferred',
+  ),
 )
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)

@@ -1,5 +1,6 @@
 """Batches of a fixed replay as tensors of a TensorFlow graph."""
 
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -130,6 +131,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     seed: Seed of the run; None for an unseeded memory.
     columns: Names of further columns, e.g. 'return_to_go', which `transition` and
       `unpack` then have; see `batch_rl.dataset.sampling.columns`.
+    deferred: Whether to leave the wait for the shards to `finish`, before the first
+      batch, so that the rest of the graph is built and checked meanwhile. It has no
+      effect with `frames_on_device`, or if `memory_class` does not name it.
     **kwargs: Keyword arguments of `memory_class`.
 
   Attributes:
@@ -162,6 +166,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     frames_on_device: bool = False,
     seed: int | None = None,
     columns: Sequence[str] = (),
+    deferred: bool = False,
     **kwargs: Any,
   ):
     self._further = columns_lib.check(columns)
@@ -194,6 +199,9 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       kwargs['check_raw_frames'] = self._frames.check
     if self._further:
       kwargs['columns'] = self._further
+    known = inspect.signature(self.memory_class).parameters
+    if deferred and 'deferred' in known and self._frames is None:
+      kwargs['deferred'] = True
     frame = observation_shape, stack_size
     sizes = replay_capacity, batch_size, update_horizon, gamma
     memory = self.memory_class(
@@ -215,6 +223,20 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         method()
 
     memory.on_reload = restart_if_alive
+    if not deferred:
+      self.finish()
+
+  def finish(self) -> None:
+    """Waits for the shards of a `deferred` memory, and checks a user's columns.
+
+    Raises:
+      ValueError: If a shard is damaged, or no transition is valid.
+    """
+    self.memory.finish()
+    if self._further and not self.memory._draws_itself:
+      # An error of a user's column would be lost among TensorFlow's lines.
+      [first] = self.memory.sampler.batches(0, self.batch_size, frames=None)
+      self.memory.sampler.named_columns(first.rows, self._further)
 
   def _use_frames(self, memory) -> None:
     """Puts the frames of the memory's shards on the device, if they belong there."""
@@ -231,12 +253,16 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if self._prefetcher is not None:
       self._prefetcher.restart(first)
 
-  def close(self) -> None:
-    """Ends the threads; no batches can be drawn afterwards."""
+  def close(self, wait: bool = True) -> None:
+    """Ends the threads; no batches can be drawn afterwards.
+
+    Args:
+      wait: Whether to wait for the shard that is being packed.
+    """
     if self._prefetcher is not None:
       self._prefetcher.stop()
     if store := getattr(self.memory, '_store', None):
-      store.close()  # It may still be packing shards.
+      store.close(wait)  # It may still be packing shards.
 
   def create_sampling_ops(self, use_staging: bool) -> None:
     """Builds the tensors of `transition`; each `session.run` draws a batch.
@@ -245,10 +271,6 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       use_staging: Unused.
     """
     is_stored = not self.memory._draws_itself
-    if is_stored and self._further:
-      # An error of a user's column would be lost among TensorFlow's lines.
-      [first] = self.memory.sampler.batches(0, self.batch_size, frames=None)
-      self.memory.sampler.named_columns(first.rows, self._further)
     # The prefetcher's threads hold this object, not the replay, and end with the replay.
     self._arrays = _Arrays(
       self.memory,

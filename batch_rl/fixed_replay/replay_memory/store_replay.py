@@ -31,16 +31,18 @@ class StoreReplay:
     self._suffixes: list[int] = []
     self._buffers: list[Any] = []
 
-  def use(self, suffixes: Sequence[int]) -> None:
+  def use(self, suffixes: Sequence[int], wait: bool = True) -> None:
     """Samples from these shards only, once they are packed.
 
     Args:
       suffixes: Shard numbers, ascending. Shards that the store skips as damaged
         are ignored.
+      wait: Whether to wait now, rather than at the first use of the sampler.
     """
     self._suffixes = [s for s in suffixes if s in self.store.suffixes]
     self.store.prefer(self._suffixes)
-    self.wait(self._suffixes)
+    if wait:
+      self.wait(self._suffixes)
     self._buffers = []
     self.sampler.restrict(self._suffixes)
     capacities = [self.store.capacity(suffix) for suffix in self._suffixes]

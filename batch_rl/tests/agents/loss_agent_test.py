@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.agents import terms
+from batch_rl.dataset.store import packer
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import programs
@@ -169,9 +170,19 @@ class Misreads(OfflineDQN):
     return batch.rewards
 
 
-def test_a_misspelt_field_of_a_batch_is_named(make_agent):
+def test_a_mistake_in_a_loss_is_named_before_shards_are_packed(
+  make_agent, monkeypatch
+):
+  stores = []
+  monkeypatch.setattr(
+    packer.PackedRun, 'start', lambda self, _: stores.append(self)
+  )
   with pytest.raises(AttributeError, match=r'\(did you mean reward\?\)'):
     make_agent(class_=Misreads)
+  assert [store._stopped for store in stores] == [True]
+  # The agent itself waits for its data.
+  with pytest.raises(ValueError, match='was not started'):
+    make_agent()
 
 
 class Instance(OfflineDQN):
