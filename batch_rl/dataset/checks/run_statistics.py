@@ -111,20 +111,12 @@ class RunStatistics:
     recorded = {
       entry.get('suffix'): entry for entry in self.manifest.get('shards') or []
     }
-    starts = self.data.starts
-    padding = np.diff(np.searchsorted(self.padding, starts)).tolist()
     return [
       {
         'shard': suffix,
-        **self._summarize(
-          self.ends_in == suffix,
-          int(starts[i + 1] - starts[i]),
-          padding[i],
-          self._size(suffix),
-          recorded.get(suffix),
-        ),
+        **self._summarize([suffix], *span, recorded.get(suffix)),
       }
-      for i, suffix in enumerate(self.data.suffixes)
+      for suffix, span in self.data.shard_rows.items()
     ]
 
   def totals(self) -> dict[str, Any]:
@@ -136,11 +128,7 @@ class RunStatistics:
       'shards': len(suffixes),
       'episodes_cut': self.episodes_cut,
       **self._summarize(
-        slice(None),
-        self.data.rows,
-        len(self.padding),
-        sum(map(self._size, suffixes)),
-        self.manifest if is_whole else {},
+        suffixes, 0, self.data.rows, self.manifest if is_whole else {}
       ),
     }
 
@@ -159,10 +147,14 @@ class RunStatistics:
     }
 
   def _summarize(
-    self, chosen: Any, rows: int, padding: int, size: int, recorded: Any
+    self, suffixes: list[int], start: int, stop: int, recorded: Any
   ) -> dict[str, Any]:
-    """Summarizes rows; only the manifest's entry has returns before clipping."""
-    returns, steps = self.returns[chosen], rows - padding
+    """Summarizes the rows of shards; only the manifest has returns before clipping."""
+    ended = np.isin(self.ends_in, suffixes)
+    returns, size = self.returns[ended], sum(map(self._size, suffixes))
+    first, last = np.searchsorted(self.padding, (start, stop)).tolist()
+    rows, padding = stop - start, last - first
+    steps = rows - padding
     keys, kind = ('episodes', 'unclipped_return'), (int, float)
     unclipped = {
       key: manifests.look_up(recorded, *keys, key, kind=kind)
@@ -173,7 +165,7 @@ class RunStatistics:
       'agent_steps': steps,
       'padding_rows': padding,
       'episodes': len(returns),
-      'length': _statistics(self.lengths[chosen]),
+      'length': _statistics(self.lengths[ended]),
       'return': _statistics(returns),
       'unclipped_return': None if None in unclipped.values() else unclipped,
       'bytes': size,
