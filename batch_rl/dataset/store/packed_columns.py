@@ -80,7 +80,7 @@ def read(data_dir: str, suffix: int) -> Columns:
     ValueError: If a file is missing, damaged, or not of the format.
   """
   frames = shard_reader.read_headers(data_dir, suffix)['observation']
-  arrays: dict[str, np.ndarray] = {}
+  arrays: dict[str, Any] = {}
   sources: dict[str, dict[str, Any]] = {}
   for name in (*NAMES, 'add_count', 'invalid_range'):
     path, digest = shard_files.path(data_dir, name, suffix), hashlib.sha256()
@@ -91,12 +91,10 @@ def read(data_dir: str, suffix: int) -> Columns:
     suffix,
     len(arrays['terminal']),
     int(arrays['add_count']),
-    arrays['action'],
-    arrays['reward'],
-    arrays['terminal'],
-    frames.shape[1:],
-    frames.dtype,
-    sources,
+    frame_shape=frames.shape[1:],
+    frame_dtype=frames.dtype,
+    sources=sources,
+    **{name: arrays[name] for name in NAMES},
   )
   return compacted(columns)
 

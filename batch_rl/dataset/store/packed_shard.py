@@ -142,7 +142,7 @@ def open_packed(
     size = os.path.getsize(binary_path)
     if size != description['bytes']:
       raise ValueError(f'it has {size} bytes, expected {description["bytes"]}')
-    column = {
+    column: dict[str, Any] = {
       name: np.fromfile(binary_path, dtype, count, offset=start)
       for name, (start, dtype, count) in description['sections'].items()
     }
@@ -154,14 +154,12 @@ def open_packed(
       suffix,
       description['capacity'],
       description['add_count'],
-      column['action'],
-      column['reward'],
-      column['terminal'],
-      tuple(description['frame_shape']),
-      np.dtype(description['frame_dtype']),
-      description['sources'],
-      description['digest'],
-      truncated if truncated is None else tuple(truncated),
+      frame_shape=tuple(description['frame_shape']),
+      frame_dtype=np.dtype(description['frame_dtype']),
+      sources=description['sources'],
+      digest=description['digest'],
+      truncated=truncated if truncated is None else tuple(truncated),
+      **{name: column[name] for name in packed_columns.NAMES},
     )
     _allow_many_files()
     file = open(binary_path, 'rb')
