@@ -129,10 +129,11 @@ class UpdateLoop:
         start = self._now()
       with tf.control_dependencies([start, *arrays]):
         following = i + 1, waited + self._now() - start, self._send(arrays)
-      due = self._count_due(step, end) * self._synchronises
-      for number in range(
-        -(-self._update_period // self._target_update_period)
-      ):
+      last = tf.minimum(step + self._update_period, end) - 1
+      period = self._target_update_period
+      # Synchronisations from this update to the next, or to the end.
+      due = (last // period - (step - 1) // period) * self._synchronises
+      for number in range(-(-self._update_period // period)):
         result = tf.cond(
           due > number,
           functools.partial(self._synchronise_after, result, step),
@@ -152,12 +153,6 @@ class UpdateLoop:
     """Sends a batch to the device; otherwise the update would wait for a copy."""
     with tf.device(self._device):
       return [tf.identity(array) for array in arrays]
-
-  def _count_due(self, step, end):
-    """Number of synchronisations from this update to the next, or to the end."""
-    last = tf.minimum(step + self._update_period, end) - 1
-    period = self._target_update_period
-    return last // period - (step - 1) // period
 
   def _synchronise_after(self, result, step):
     with (
