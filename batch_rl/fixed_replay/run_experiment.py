@@ -305,8 +305,12 @@ class FixedReplayRunner(runner.RecordedRunner):
       self._diagnostics = {}
       with self._only_warning():
         self._diagnostics = self._probe.measure()
-      if self._diagnostics:
-        self._log_diagnostics(statistics)
+      if found := self._diagnostics:
+        texts = [f'{name} {value:.4g}' for name, value in found.items()]
+        logging.info('Diagnostics: %s.', ', '.join(texts))
+        statistics.append({f'diagnostics_{n}': v for n, v in found.items()})
+        tags = {f'Diagnostics/{name}': v for name, v in found.items()}
+        self._report_scalars(tags, iteration)
     episodes, average_return = self._run_eval_phase(statistics)
     logging.info(
       'Iteration %d: %straining loss %s, %.1f updates/s (%.1f %% of the time waiting '
@@ -348,15 +352,6 @@ class FixedReplayRunner(runner.RecordedRunner):
         type(self._agent).__name__,
         reason,
       )
-
-  def _log_diagnostics(self, statistics):
-    found = self._diagnostics
-    texts = [f'{name} {value:.4g}' for name, value in found.items()]
-    logging.info('Diagnostics: %s.', ', '.join(texts))
-    statistics.append({f'diagnostics_{name}': v for name, v in found.items()})
-    self._report_scalars(
-      {f'Diagnostics/{name}': v for name, v in found.items()}, self._iteration
-    )
 
   def _save_tensorboard_summaries(
     self, iteration, num_episodes_eval, average_reward_eval
