@@ -98,7 +98,14 @@ def list_suffixes(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   shards = missing_files(data_dir)
   if not shards:
     names = files.list_directory(data_dir)
-    raise ValueError(_explain_no_shards(data_dir, names))
+    if REPLAY_LOGS in names:
+      cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
+    elif PARTIAL in names:
+      cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
+    else:
+      cause = 'a shard has files such as $store$_observation_ckpt.0.gz'
+    listing = files.format_names(names)
+    raise ValueError(f'No shards in {data_dir} (found: {listing}): {cause}.')
   for suffix, missing in shards.items():
     if missing:
       message = (
@@ -112,15 +119,3 @@ def list_suffixes(data_dir: str, skip_incomplete: bool = False) -> list[int]:
   if not usable:
     raise ValueError(f'Every shard in {data_dir} is incomplete.')
   return usable
-
-
-def _explain_no_shards(data_dir: str, names: list[str]) -> str:
-  """Returns an error message with the directory's content and the likely cause."""
-  if REPLAY_LOGS in names:
-    cause = f'try its {REPLAY_LOGS} folder: {data_dir}/{REPLAY_LOGS}'
-  elif PARTIAL in names:
-    cause = f'the log is not closed, its rows are still in `{PARTIAL}`'
-  else:
-    cause = 'a shard has files such as $store$_observation_ckpt.0.gz'
-  listing = files.format_names(names)
-  return f'No shards in {data_dir} (found: {listing}): {cause}.'
