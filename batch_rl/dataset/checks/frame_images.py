@@ -64,14 +64,11 @@ def read_images(data: store.Store, rows: np.ndarray) -> np.ndarray:
   planes = frames.shape[-1]
   is_shown = frames.dtype == np.uint8 and planes in (1, 3)
   if not is_shown or frames.max(initial=0) <= 1:
-    frames = _as_gray_levels(frames)
+    # Infinity and NaN become 0.
+    values = np.nan_to_num(frames.astype(np.float32), posinf=0, neginf=0)
+    low, high = values.min(initial=0), values.max(initial=0)
+    scale = 255 / max(high - low, 1e-30)
+    frames = ((values - low) * scale).astype(np.uint8)
   if planes == 1:
     return frames[..., 0]
   return frames if planes == 3 else plane_colors.color(frames)
-
-
-def _as_gray_levels(frames: np.ndarray) -> np.ndarray:
-  """Scales values to uint8; infinity and NaN become 0."""
-  values = np.nan_to_num(frames.astype(np.float32), posinf=0, neginf=0)
-  low, high = values.min(initial=0), values.max(initial=0)
-  return ((values - low) * (255 / max(high - low, 1e-30))).astype(np.uint8)
