@@ -216,9 +216,7 @@ def _log(line: str) -> None:
 def _summarize(
   result: fetcher.Result, runs: Sequence[fetched_run.FetchedRun]
 ) -> list[str]:
-  lines = []
-  for summary in result.stores:
-    lines += import_export.describe(summary)
+  lines = [line for s in result.stores for line in import_export.describe(s)]
   lines += [f'note: {line}' for line in result.notes]
   lines += [f'missing: {line}' for line in result.wrong]
   rate = console.size(int(result.bytes / max(result.seconds, 1e-9)))
