@@ -149,13 +149,9 @@ class RecordedRunner(run_experiment.Runner):
     before = self.record.get('environment') or {}
     # Records of older versions lack entries.
     now = {key: environment.get(key) for key in before}
-    if changes := run_record.changes(before, now):
-      run_record.refuse_or_note(
-        self.record,
-        f'{self._base_dir} holds a run in another environment',
-        changes,
-        self._accept_changes,
-      )
+    self._refuse_or_note(
+      run_record.changes(before, now), 'in another environment'
+    )
     self.record['environment'] = environment
     logging.info('Environment: %s', json.dumps(environment))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
@@ -189,6 +185,13 @@ class RecordedRunner(run_experiment.Runner):
     self._start_iteration = position.iteration
     self._partial = state.get('partial')
     logging.info('Resuming after %s.', position)
+
+  def _refuse_or_note(self, changes: list[str], where: str) -> None:
+    """Refuses to continue the run with changes, or records them."""
+    problem = f'{self._base_dir} holds a run {where}'
+    if changes:
+      accept = self._accept_changes
+      run_record.refuse_or_note(self.record, problem, changes, accept)
 
   def _compare_data(self, data: Any) -> None:
     """Compares the logged data that the run trains on with the record, and adds it.
@@ -231,13 +234,7 @@ class RecordedRunner(run_experiment.Runner):
       for name in sorted(now)
       if before.get(name, now[name]) != now[name]
     ]
-    if changes := [*changes, *changed]:
-      run_record.refuse_or_note(
-        self.record,
-        f'{self._base_dir} holds a run on different data',
-        changes,
-        self._accept_changes,
-      )
+    self._refuse_or_note([*changes, *changed], 'on different data')
     data['files'] = dict(sorted({**before, **now}.items()))
     if write:
       run_record.write(self._base_dir, self.record)
