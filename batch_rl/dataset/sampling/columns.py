@@ -5,6 +5,7 @@ each, which depends on its own row only. `Sampler.named_columns`, the replay mem
 `needs` of an agent know it by its name. A user's module adds its own by `column`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -53,6 +54,7 @@ _NAMES = {
 }
 
 
+@dataclasses.dataclass(eq=False)
 class Rows:
   """Rows of n transitions, and what several columns derive from them.
 
@@ -63,16 +65,12 @@ class Rows:
     discounts: Discount of each step of the n-step return, float32 (update_horizon,).
   """
 
-  def __init__(
-    self,
-    sampler: row_sampler.RowSampler,
-    rows: np.ndarray,
-    discounts: np.ndarray,
-  ):
-    self.sampler = sampler
-    self.store = sampler.store
-    self.rows = rows
-    self.discounts = discounts
+  sampler: row_sampler.RowSampler
+  rows: np.ndarray
+  discounts: np.ndarray
+
+  def __post_init__(self):
+    self.store = self.sampler.store
 
   @functools.cached_property
   def to_end(self) -> np.ndarray:
