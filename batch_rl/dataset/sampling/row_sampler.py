@@ -65,8 +65,6 @@ class RowSampler:
       whole run.
     seed: Seed of the batches, an integer of at least 0 or several, such as [1, rank];
       None for a random one.
-    weighting: Distribution of the rows, see `row_ranges.find`.
-    temperature: Temperature of the weighting 'returns', above 0.
     compiled: Maker of batches.
     **rules: Further arguments of `row_ranges.find`.
 
@@ -88,13 +86,11 @@ class RowSampler:
     gamma: float,
     subset: str | None,
     seed: int | Sequence[int] | None,
-    weighting: str,
-    temperature: float,
     compiled: compiled_batches.CompiledBatches,
     **rules: Any,
   ):
-    choices.choose('weighting', weighting, row_ranges.WEIGHTINGS)
-    if not 0 < temperature < math.inf:
+    choices.choose('weighting', rules['weighting'], row_ranges.WEIGHTINGS)
+    if not 0 < (temperature := rules['temperature']) < math.inf:
       raise ValueError(f'temperature={temperature} is not a positive number.')
     check_gamma(gamma)
     self.store = store
@@ -105,7 +101,7 @@ class RowSampler:
     self.trajectory_stops = self.trajectories.stop
     if subset is not None:
       self.trajectories = subsets.select(self.trajectories, subset)
-    self._rules = rules | {'weighting': weighting, 'temperature': temperature}
+    self._rules = rules
     self._compiled = compiled
     self._lock = threading.Lock()
     self.reseed(seed)

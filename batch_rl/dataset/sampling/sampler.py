@@ -73,11 +73,11 @@ class Sampler(row_sampler.RowSampler):
       gamma,
       subset,
       seed,
-      weighting,
-      temperature,
       compiled_batches.CompiledBatches(store, stack_size, self.discounts),
       before=stack_size - 1,
       after=update_horizon,
+      weighting=weighting,
+      temperature=temperature,
     )
 
   # --- rows --------------------------------------------------------------------

@@ -109,13 +109,13 @@ class SequenceSampler(row_sampler.RowSampler):
       gamma,
       subset,
       seed,
-      weighting,
-      temperature,
       compiled_batches.CompiledBatches(store, window, discounts),
       before=int(stack_size) - 1,
       after=0,
       pads=True,
       complete_only=complete_only,
+      weighting=weighting,
+      temperature=temperature,
     )
 
   @property
