@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from batch_rl.dataset.fetch import partial_file
@@ -103,26 +103,19 @@ class FetchedRun(abc.ABC):
     """
 
   @abc.abstractmethod
-  def accept(
-    self,
-    file: FilePlan,
-    partial: partial_file.PartialFile,
-    hashes: Mapping[str, str],
-    advance: Callable[[int], None],
-  ) -> None:
+  def accept(self, file: FilePlan, partial: partial_file.PartialFile) -> None:
     """Verifies a fetched file, and puts it in place.
 
     A file that is there is verified if it has not been yet.
 
     Args:
       file: Plan of the file.
-      partial: The fetched file.
-      hashes: Hashes by kind that the remote gave.
-      advance: Callback during long work; it raises KeyboardInterrupt to end it.
+      partial: The fetched file, with the hashes that the remote gave.
 
     Raises:
       ValueError: If the file is damaged.
       OSError: If the directory cannot be written.
+      KeyboardInterrupt: If the work was stopped.
     """
 
   @abc.abstractmethod

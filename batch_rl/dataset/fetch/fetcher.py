@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from batch_rl.dataset.fetch import fetched_run, partial_file, remotes
@@ -125,7 +125,7 @@ class Fetcher:
       Whether the file is in place.
     """
     path = run.partial(file.name)
-    partial = partial_file.PartialFile(path, self._count)
+    partial = partial_file.PartialFile(path, self._count, self._stopped)
     try:
       try:
         self._obtain(run, file, partial)
@@ -162,23 +162,15 @@ class Fetcher:
     partial: partial_file.PartialFile,
   ) -> None:
     """Fetches and accepts a file; raises ValueError if it is damaged."""
-    hashes: Mapping[str, str] = {}
     if not file.there:
       with self._connections:
-        stat = remotes.with_retries(
-          lambda: partial.download(
-            self._remote, file.path, file.size, self._stopped
-          ),
+        remotes.with_retries(
+          lambda: partial.download(self._remote, file.path, file.size),
           self._retries,
           self._stopped.wait,
           partial.size,
         )
-      hashes = stat.hashes
-    run.accept(file, partial, hashes, self._check_stopped)
-
-  def _check_stopped(self, count: int) -> None:
-    if self._stopped.is_set():
-      raise KeyboardInterrupt
+    run.accept(file, partial)
 
   def _count(self, change: int, received: int) -> None:
     with self._lock:

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from batch_rl.dataset.fetch import remotes
 from batch_rl.utils import files, json_schema
@@ -25,50 +25,59 @@ class PartialFile:
     path: Local path.
     count: Callback with the change of the file's size and the number of
       bytes received.
+    stopped: Event that ends the work on the file.
+
+  Attributes:
+    hashes: Hashes by kind that the remote gave for the complete file; empty
+      before the download.
   """
 
-  def __init__(self, path: str, count: Callable[[int, int], None]):
+  def __init__(
+    self,
+    path: str,
+    count: Callable[[int, int], None],
+    stopped: threading.Event,
+  ):
     self._path = path
     self._note = path + NOTE
     self._count = count
+    self._stopped = stopped
+    self.hashes: Mapping[str, str] = {}
+
+  def check_stopped(self, count: int = 0) -> None:
+    """Raises KeyboardInterrupt if the work was stopped; a callback of long work."""
+    if self._stopped.is_set():
+      raise KeyboardInterrupt
 
   def size(self) -> int:
     """Returns the size in bytes; 0 if there is no file."""
     return os.path.getsize(self._path) if os.path.exists(self._path) else 0
 
   def download(
-    self,
-    remote: remotes.Remote,
-    remote_path: str,
-    size: int | None,
-    stopped: threading.Event,
-  ) -> remotes.RemoteStat:
-    """Fetches the rest of the file.
+    self, remote: remotes.Remote, remote_path: str, size: int | None
+  ) -> None:
+    """Fetches the rest of the file, and sets `hashes`.
 
     Args:
       remote: Remote that has the file.
       remote_path: Path at the remote.
       size: Planned size in bytes, which the file cannot exceed; None if unknown.
-      stopped: Event that ends the download.
-
-    Returns:
-      The remote's description of the complete file.
 
     Raises:
       PermanentError: If the remote refuses the file.
       TransientError: If the download was interrupted.
       ValueError: If the remote sent too many bytes.
-      KeyboardInterrupt: If `stopped` was set.
+      KeyboardInterrupt: If the work was stopped.
     """
-    if stopped.is_set():
-      raise KeyboardInterrupt
+    self.check_stopped()
     known = self._known()
     begun = self.size()
     start = begun if known else 0
     if known and start == known.size:
       stat = remote.stat(remote_path)
       if stat.matches(known):
-        return stat
+        self.hashes = stat.hashes
+        return
       start = 0
     stat, start, chunks = remote.open(remote_path, start, known)
     self._count(start - begun, 0)
@@ -91,11 +100,10 @@ class PartialFile:
           )
         out.write(chunk)
         self._count(len(chunk), len(chunk))
-        if stopped.is_set():
-          raise KeyboardInterrupt
+        self.check_stopped()
     if stat.size is not None and end < stat.size:
       raise remotes.TransientError(remotes.DROPPED)
-    return stat
+    self.hashes = stat.hashes
 
   def _known(self) -> remotes.RemoteStat | None:
     """Returns the noted description; None without a file and a valid note."""
@@ -114,9 +122,14 @@ class PartialFile:
 
   def remove(self) -> None:
     """Removes the file and its note."""
-    pathlib.Path(self._path).unlink(missing_ok=True)
-    self.remove_note()
+    remove(self._path)
 
   def remove_note(self) -> None:
     """Removes the note, e.g. of a complete file."""
     pathlib.Path(self._note).unlink(missing_ok=True)
+
+
+def remove(path: str) -> None:
+  """Removes a file at a path, and its note."""
+  pathlib.Path(path).unlink(missing_ok=True)
+  pathlib.Path(path + NOTE).unlink(missing_ok=True)

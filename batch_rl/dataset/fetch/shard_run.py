@@ -4,7 +4,7 @@ import collections
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from batch_rl.dataset.fetch import fetched_run, partial_file
@@ -115,11 +115,7 @@ class ShardRun(fetched_run.FetchedRun):
       lock.remove()
 
   def accept(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    hashes: Mapping[str, str],
-    advance: Callable[[int], None],
+    self, file: fetched_run.FilePlan, partial: partial_file.PartialFile
   ) -> None:
     """See the base class."""
     final = os.path.join(self._data_dir, file.name)
@@ -128,12 +124,12 @@ class ShardRun(fetched_run.FetchedRun):
       if os.path.exists(final) and os.path.getsize(final) == recorded:
         return
       try:
-        record = self._check_file(file.name, final, hashes)
+        record = self._check_file(file.name, final, partial.hashes)
       except ValueError as error:
         raise ValueError(f'{error} Move it away and fetch again.') from None
     else:
       path = self.partial(file.name)
-      record = self._check_file(file.name, path, hashes)
+      record = self._check_file(file.name, path, partial.hashes)
       files.sync(path)
       # Before the move: later fetches skip a file in place.
       partial.remove_note()

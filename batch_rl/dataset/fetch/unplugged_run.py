@@ -7,7 +7,7 @@ directory, `<Game>/<run>`, becomes a store, and shard k holds checkpoint k.
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from batch_rl.dataset.fetch import fetched_run, partial_file
@@ -105,27 +105,23 @@ class UnpluggedRun(fetched_run.FetchedRun):
     for note in os.listdir(self.partial('')):
       name = note.removesuffix(partial_file.NOTE)
       if name != note and self.has(name, None):
-        partial_file.PartialFile(self.partial(name), lambda *_: None).remove()
+        partial_file.remove(self.partial(name))
     if not os.listdir(self.partial('')):
       os.rmdir(self.partial(''))
 
   def accept(
-    self,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-    hashes: Mapping[str, str],
-    advance: Callable[[int], None],
+    self, file: fetched_run.FilePlan, partial: partial_file.PartialFile
   ) -> None:
     """See the base class."""
     if file.there:
       return
     path = self.partial(file.name)
-    if hashes:
-      digests.check_file(path, hashes)
+    if partial.hashes:
+      digests.check_file(path, partial.hashes)
     with _IMPORTING:
-      advance(0)
+      partial.check_stopped()
       raw = reader.UnpluggedReader(path, self.game)
-      self._store.add(raw, raw.parts[0], advance)
+      self._store.add(raw, raw.parts[0], partial.check_stopped)
     partial.remove()
 
   def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
