@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import tensorflow as tf
 from batch_rl.agents import diagnostics, features, graph_checks
 from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.fixed_replay.agents import fixed_replay_agent
-from batch_rl.fixed_replay.replay_memory import graph_replay
 from batch_rl.utils import seeding
 
 # A return counts if rewards after the end of the log have at most this weight.
@@ -47,12 +46,7 @@ class Probe:
     transition = agent._replay.transition
     [self._batch_size] = transition['action'].shape.as_list()
     self._batches = -(-size // self._batch_size)
-    self._read = _draw(
-      agent._replay,
-      self._batches * self._batch_size,
-      columns_lib.check([*agent.needs, 'return_to_go', 'discount_after_log']),
-      agent._seed,
-    )
+    self._read = self._draw(self._batches * self._batch_size)
     placeholder = tf.compat.v1.placeholder
     with agent._sess.graph.as_default(), tf.device(agent.state_ph.device):
       self._inputs = {
@@ -64,6 +58,43 @@ class Probe:
       compute = tf.function(self._compute, autograph=False)
       self._computed = compute(self._inputs, self._step, self._number)
       self._weight_norm = tf.linalg.global_norm(agent._trained_weights())
+
+  def _draw(self, size: int) -> Callable[[slice], dict[str, np.ndarray]]:
+    """Draws transitions from the agent's replay, with replacement.
+
+    The replay's seed and current shards determine them. Its batches stay the same.
+    Frames of a store are read again each time, since they would take much memory.
+    Transitions of memories that a subclass has loaded are kept, since it may replace
+    them.
+
+    Returns:
+      Function from positions to the transitions there, `{name: array}`, states with
+      frames last. It raises `shard_reader.DataError` if the data is damaged.
+    """
+    agent = self._agent
+    # Memories of a subclass do not have these columns.
+    needed = [*agent.needs, 'return_to_go', 'discount_after_log']
+    columns = columns_lib.check(needed)
+    memory: Any = agent._replay.memory
+    if memory.loads_uncompressed:
+      random = np.random.default_rng(seeding.derive(agent._seed, 'fixed batch'))
+      indices = random.choice(memory.valid_indices(), size)
+      names = [e.name for e in memory.get_transition_elements()]
+      arrays = memory.sample_transition_batch(size, indices)
+      kept = dict(zip(names, arrays, strict=True))
+      return lambda part: {name: array[part] for name, array in kept.items()}
+    sampler = memory.sampler
+    rows = sampler.draw(_NUMBER, size)
+    kept = sampler.named_columns(rows, columns)
+    kept['indices'] = memory.indices_of(rows)
+    others = [name for name in columns_lib.STANDARD if name not in kept]
+
+    def read(part):
+      [batch] = sampler.read(rows[part], 1, 'stacks')
+      arrays = {name: array[part] for name, array in kept.items()}
+      return arrays | {name: getattr(batch, name) for name in others}
+
+    return read
 
   def _compute(
     self,
@@ -167,47 +198,3 @@ class Probe:
       for name, array in {**small, **found}.items():
         parts[name].append(np.atleast_1d(array))
     return {name: np.concatenate(p) for name, p in parts.items()}, gradient
-
-
-def _draw(
-  replay: graph_replay.GraphReplay,
-  size: int,
-  columns: Sequence[str],
-  seed: int | None,
-) -> Callable[[slice], dict[str, np.ndarray]]:
-  """Draws transitions from a fixed replay, with replacement.
-
-  The batches of the replay stay the same. Frames of a store are read again each time,
-  since they would take much memory. Transitions of memories that a subclass has loaded
-  are kept, since it may replace them.
-
-  Args:
-    replay: Fixed replay, whose seed and current shards determine the transitions.
-    size: Number of transitions.
-    columns: Further columns to read. Memories of a subclass do not have them.
-    seed: Seed of the run, for memories of a subclass.
-
-  Returns:
-    Function from positions to the transitions there, `{name: array}`, states with
-    frames last. It raises `shard_reader.DataError` if the data is damaged.
-  """
-  memory: Any = replay.memory
-  if memory.loads_uncompressed:
-    random = np.random.default_rng(seeding.derive(seed, 'fixed batch'))
-    indices = random.choice(memory.valid_indices(), size)
-    names = [e.name for e in memory.get_transition_elements()]
-    arrays = memory.sample_transition_batch(size, indices)
-    kept = dict(zip(names, arrays, strict=True))
-    return lambda part: {name: array[part] for name, array in kept.items()}
-  sampler = memory.sampler
-  rows = sampler.draw(_NUMBER, size)
-  kept = sampler.named_columns(rows, columns)
-  kept['indices'] = memory.indices_of(rows)
-  others = [name for name in columns_lib.STANDARD if name not in kept]
-
-  def read(part):
-    [batch] = sampler.read(rows[part], 1, 'stacks')
-    arrays = {name: array[part] for name, array in kept.items()}
-    return arrays | {name: getattr(batch, name) for name in others}
-
-  return read
