@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import logging
@@ -99,11 +99,10 @@ def _plan_run(
     ValueError: If a local file differs from the remote one.
   """
   run.manifest = _read_manifest(remote, run)
-  records = manifests.file_records(run.manifest)
-  numbered = map(shard_files.suffix_of, records)
+  numbered = map(shard_files.suffix_of, manifests.file_records(run.manifest))
   listed = {number for number in numbered if number is not None}
   wanted = numbers or run.all_numbers(listed)
-  look_up = functools.partial(_look_up, remote, run, records)
+  look_up = functools.partial(_look_up, remote, run)
   found = [look_up(number) for number in wanted[:2]]
   # Some remotes refuse everything: two numbers are enough to tell.
   if not all(entry.is_refused for entry in found):
@@ -148,13 +147,11 @@ def _request(function: Callable[[], Any]) -> Any:
 
 
 def _look_up(
-  remote: remotes.Remote,
-  run: fetched_run.FetchedRun,
-  records: Mapping[str, Mapping[str, Any]],
-  number: int,
+  remote: remotes.Remote, run: fetched_run.FetchedRun, number: int
 ) -> _Found:
   """Finds the files of a shard or checkpoint at the remote."""
   found = _Found(number)
+  records = manifests.file_records(run.manifest)
   for name in run.names(number):
     path, partial = f'{run.folder}/{name}', run.partial(name)
     try:
