@@ -39,24 +39,17 @@ class AtariEnvironment(ale_env.AtariEnv):
   Observations are grayscale screens, uint8, (210, 160) in most games; rewards are
   unclipped. At the frame cap, `step` returns `truncated`.
 
+  Args:
+    rom: ROM of the game.
+    **kwargs: Further arguments of `AtariEnv`.
+
   Attributes:
     rom: The loaded `roms.Rom`.
   """
 
-  def __init__(
-    self,
-    rom: roms.Rom,
-    repeat_action_probability: float,
-    max_num_frames_per_episode: int,
-  ):
+  def __init__(self, rom: roms.Rom, **kwargs: Any):
     self.rom = rom  # first, because the constructor calls `load_game`
-    super().__init__(
-      rom.rom_id,
-      obs_type='grayscale',
-      frameskip=1,
-      repeat_action_probability=repeat_action_probability,
-      max_num_frames_per_episode=max_num_frames_per_episode,
-    )
+    super().__init__(rom.rom_id, obs_type='grayscale', frameskip=1, **kwargs)
 
   def load_game(self) -> None:
     """Loads `rom`; ale-py itself would only load a ROM that it ships."""
@@ -92,8 +85,8 @@ def make_atari(
   """
   env = AtariEnvironment(
     roms.find_rom(game, rom_set),
-    repeat_action_probability,
-    max_num_frames_per_episode,
+    repeat_action_probability=repeat_action_probability,
+    max_num_frames_per_episode=max_num_frames_per_episode,
   )
   if seed is not None:
     env.reset(seed=seed)
