@@ -126,14 +126,27 @@ class Fetcher:
     """
     path = run.partial(file.name)
     partial = partial_file.PartialFile(path, self._count, self._stopped)
+
+    def obtain() -> None:
+      """Fetches and accepts the file; raises ValueError if it is damaged."""
+      if not file.there:
+        with self._connections:
+          remotes.with_retries(
+            lambda: partial.download(self._remote, file.path, file.size),
+            self._retries,
+            self._stopped.wait,
+            partial.size,
+          )
+      run.accept(file, partial)
+
     try:
       try:
-        self._obtain(run, file, partial)
+        obtain()
       except ValueError as error:
         if isinstance(error, episode_import.LastStepError):
           raise
         partial.discard()  # A damaged file is fetched again once.
-        self._obtain(run, file, partial)
+        obtain()
     except (episode_import.LastStepError, shard_reader.ReadError):
       raise  # The file may be intact.
     except (remotes.RemoteError, ValueError) as error:
@@ -154,23 +167,6 @@ class Fetcher:
       self._result.there += file.there
       self._result.fetched += not file.there
     return True
-
-  def _obtain(
-    self,
-    run: fetched_run.FetchedRun,
-    file: fetched_run.FilePlan,
-    partial: partial_file.PartialFile,
-  ) -> None:
-    """Fetches and accepts a file; raises ValueError if it is damaged."""
-    if not file.there:
-      with self._connections:
-        remotes.with_retries(
-          lambda: partial.download(self._remote, file.path, file.size),
-          self._retries,
-          self._stopped.wait,
-          partial.size,
-        )
-    run.accept(file, partial)
 
   def _count(self, change: int, received: int) -> None:
     with self._lock:
