@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from batch_rl.dataset.commands import argument_types, console
@@ -132,13 +131,11 @@ def _import(arguments: argparse.Namespace) -> int:
   unplugged = reader.UnpluggedReader(
     source, arguments.game, arguments.run, arguments.checkpoints
   )
-  return _import_episodes(arguments, unplugged, unplugged.missing)
+  return _import_episodes(arguments, unplugged)
 
 
 def _import_episodes(
-  arguments: argparse.Namespace,
-  source: episode_import.EpisodeReader,
-  missing: Sequence[int] = (),
+  arguments: argparse.Namespace, source: episode_import.EpisodeReader
 ) -> int:
   """Imports a dataset of episodes, which may lack some files."""
   directory = arguments.destination
@@ -155,7 +152,7 @@ def _import_episodes(
     return 1
   # An earlier import may have had other files.
   imported = store_directory.list_shards(directory)
-  summary['missing'] = sorted(set(missing) - set(imported))
+  summary['missing'] = sorted(set(source.missing) - set(imported))
   console.show(arguments, summary, describe(summary))
   return 0
 

@@ -185,6 +185,7 @@ class EpisodeReader(abc.ABC):
     environment: Entry `environment` of the manifest of the run.
     last_step: Content of terminal steps (see `StoredEpisode.infer_last_step`), or
       None if unknown.
+    missing: Numbers of files that the directory lacks, as far as known.
 
   Raises:
     ValueError: If a file is remote or missing.
@@ -199,6 +200,7 @@ class EpisodeReader(abc.ABC):
   agent: str | None
   environment: dict[str, Any]
   last_step: str | None = None
+  missing: Sequence[int] = ()
 
   def __init__(self, paths: Mapping[int, str]):
     self._paths = paths
