@@ -263,7 +263,7 @@ class PackedRun(frame_blocks.RunFrames):
               manifests.read(self.data_dir),
               self._made_by,
             )
-            self._collect(directory, missing)
+            self._collect(directory)
             self._pack_in_turn(directory.dictionary)
           return
         logging.log_every_n_seconds(
@@ -275,7 +275,7 @@ class PackedRun(frame_blocks.RunFrames):
           locks.lock_holder(directory.lock_path),
         )
         directory.read()
-        self._collect(directory, missing)
+        self._collect(directory)
         time.sleep(0.5)
     except shard_reader.ReadError:
       raise
@@ -285,11 +285,9 @@ class PackedRun(frame_blocks.RunFrames):
         'so far are kept.'
       ) from error
 
-  def _collect(
-    self, directory: store_directory.StoreDirectory, missing: Iterable[int]
-  ) -> None:
+  def _collect(self, directory: store_directory.StoreDirectory) -> None:
     """Publishes shards that another process has packed."""
-    for suffix in missing:
+    for suffix in self._missing():
       packed = directory.find(suffix, self.data_dir, quiet=True)
       if packed is not None:
         self.check_unchanged(suffix, packed.columns.digest)
