@@ -63,10 +63,11 @@ class FramePlaces:
 
 
 class DeviceFrames:
-  """Frames in a variable, loaded in a `session.run` when they are first needed.
+  """Frames in a variable on the current device.
+
+  They are loaded in a `session.run` when they are first needed.
 
   Args:
-    device: Device of the variable.
     frame_shape: Shape of a frame.
     frame_dtype: NumPy dtype of a frame.
     stack_size: Number of frames in a state.
@@ -77,20 +78,16 @@ class DeviceFrames:
   """
 
   def __init__(
-    self,
-    device: str,
-    frame_shape: tuple[int, ...],
-    frame_dtype: np.dtype,
-    stack_size: int,
+    self, frame_shape: tuple[int, ...], frame_dtype: np.dtype, stack_size: int
   ):
-    self._device = device
+    self._device = tf.zeros(()).device
     self._shape = tuple(frame_shape)
     self._dtype = np.dtype(frame_dtype)
     self._stack_size = stack_size
     self._frame_bytes = math.prod(self._shape) * self._dtype.itemsize
     self._held = 0  # bytes
     self._loaded: FramePlaces | None = None
-    with tf.device(device):
+    with tf.device(self._device):
       self._frames = tf.raw_ops.VarHandleOp(
         dtype=tf.uint8,
         shape=(None, self._frame_bytes),

@@ -28,26 +28,18 @@ class _Arrays:
   frames on the device, each with 'steps' from the state to the next state.
 
   Args:
-    memory: Memory with a sampler, or a subclass's with memories of its own.
-    has_windows: Whether the graph builds the states from windows of frames.
-    window: Number of frames in a window.
-    frames: Frames on the device, or None.
-    further: Names of further columns.
+    replay: Replay of the batches. It is not held: threads that load batches hold this
+      object, and end with the replay.
 
   Attributes:
     types: Dtype and shape of each array, by its name, in their order.
   """
 
-  def __init__(
-    self,
-    memory: Any,
-    has_windows: bool,
-    window: int,
-    frames: device_frames.DeviceFrames | None,
-    further: Sequence[str],
-  ):
-    self._memory = memory
-    self._frames = frames
+  def __init__(self, replay: 'GraphReplay'):
+    self._memory = memory = replay.memory
+    self._frames = frames = replay._frames
+    further, window = replay._further, replay._window
+    has_windows = replay._stack_on_device and not memory._draws_itself
     self._form: str | None = 'stacks'
     self._shipped = [n for n in further if columns_lib.is_shipped(n)]
     self._users = [n for n in further if not columns_lib.is_shipped(n)]
@@ -194,7 +186,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._frames: device_frames.DeviceFrames | None = None
     if frames_on_device:
       self._frames = device_frames.DeviceFrames(
-        tf.zeros(()).device, observation_shape, observation_dtype, stack_size
+        observation_shape, observation_dtype, stack_size
       )
       kwargs['check_raw_frames'] = self._frames.check
     if self._further:
@@ -271,14 +263,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       use_staging: Unused.
     """
     is_stored = not self.memory._draws_itself
-    # The prefetcher's threads hold this object, not the replay, and end with the replay.
-    self._arrays = _Arrays(
-      self.memory,
-      self._stack_on_device and is_stored,
-      self._window,
-      self._frames,
-      self._further,
-    )
+    self._arrays = _Arrays(self)
     self._take = self._arrays.load_next
     if self._frames is not None:
       self.ready = [self._frames.ready]

@@ -257,7 +257,7 @@ def test_the_memory_of_a_gpu_counts(monkeypatch):
   monkeypatch.setattr(session, 'list_devices', lambda self: [Device])
   monkeypatch.setattr(tf.config.experimental, 'get_memory_info', used)
   with tf.Graph().as_default():
-    frames = device_frames.DeviceFrames('', (10, 10), np.dtype(np.uint8), 4)
+    frames = device_frames.DeviceFrames((10, 10), np.dtype(np.uint8), 4)
   frames._device = '/device:GPU:1'
   frames.check(36)
   with pytest.raises(ValueError, match='3.7e-06 GB on /device:GPU:1.* 4e-06 G'):
