@@ -208,12 +208,8 @@ def compare(
     for line in _changes(name, str(record.setdefault(name, now)), str(now))
   ]
   if changed:
-    refuse_or_note(
-      record,
-      f'{base_dir} holds a run with different settings',
-      changed,
-      accept_changes,
-    )
+    problem = f'{base_dir} holds a run with different settings'
+    refuse_or_note(record, problem, changed, accept_changes)
 
 
 def _changes(name: str, before: str, now: str) -> list[str]:
