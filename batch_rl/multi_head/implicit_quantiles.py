@@ -63,13 +63,7 @@ class ImplicitQuantiles(heads.Head):
   ) -> tf.keras.Model:
     """Returns an `ImplicitQuantileNetwork`, made from a plain network."""
     heads.check_plain(network, self)
-    return ImplicitQuantileNetwork(
-      network,
-      num_actions,
-      self.num_quantile_samples,
-      self.quantile_embedding_dim,
-      name,
-    )
+    return ImplicitQuantileNetwork(self, network, num_actions, name)
 
   def outputs(self, network: Any, states: tf.Tensor, seed: tf.Tensor) -> Any:
     """Returns quantiles at drawn levels, and Q-values."""
@@ -100,10 +94,10 @@ class ImplicitQuantileNetwork(tf.keras.Model):
   Eq. 4 of the paper.
 
   Args:
+    head: Head of the network. It has the number of cosines, and of levels if `call` is
+      given none.
     network: Plain network `(num_actions, name=...)`.
     num_actions: Number of actions.
-    num_taus: Number of levels, if `call` is given none.
-    embedding_dim: Number of cosines.
     name: Scope of the variables.
 
   Raises:
@@ -112,18 +106,17 @@ class ImplicitQuantileNetwork(tf.keras.Model):
 
   def __init__(
     self,
+    head: ImplicitQuantiles,
     network: heads.Network,
     num_actions: int,
-    num_taus: int,
-    embedding_dim: int,
-    name: str | None = None,
+    name: str,
   ):
     super().__init__(name=name)
     self.q_network = network(num_actions, name='q_network')
     if isinstance(self.q_network, dueling.DuelingNetwork):
       raise ValueError('IQN has no dueling network: set dueling to False.')
-    self._num_actions, self._num_taus = num_actions, num_taus
-    self._embedding_dim = embedding_dim
+    self._num_actions, self._num_taus = num_actions, head.num_quantile_samples
+    self._embedding_dim = head.quantile_embedding_dim
     # The first call tells the number of units.
     self._embedding = tf.keras.layers.Dense(
       1, activation='relu', name='embedding'
