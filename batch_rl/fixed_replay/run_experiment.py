@@ -278,12 +278,10 @@ class FixedReplayRunner(runner.RecordedRunner):
 
   def _evaluation_safe_point(self):
     """Allows an interruption; the evaluation then restarts from its beginning."""
-    obstacle = f'{type(self).__name__} overrides _run_train_phase'
-    self._safe_point(
-      self._training_steps,
-      lambda: self._trained,
-      '' if self._trained else obstacle,
-    )
+    obstacle = ''
+    if not self._trained:
+      obstacle = f'{type(self).__name__} overrides _run_train_phase'
+    self._safe_point(self._training_steps, lambda: self._trained, obstacle)
 
   def _run_one_iteration(self, iteration):
     statistics = iteration_statistics.IterationStatistics()
