@@ -274,8 +274,6 @@ def acting_agent(
         'FixedReplayAgentMixin: its policy cannot be read.'
       )
     agent.eval_mode = True
-    try:
+    with contextlib.closing(agent._sess):
       restore(agent, checkpoint)
       yield agent
-    finally:
-      agent._sess.close()

@@ -7,6 +7,7 @@ The same command resumes. If at least three of the policies were evaluated, the 
 say how well each method ranks them.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -191,10 +192,8 @@ def score(
     with tf.Graph().as_default():
       with command_line.user_errors():
         runner = fitted.make_runner(policy)
-      try:
+      with contextlib.closing(runner):
         return fitted.fit(runner, policy)
-      finally:
-        runner.close()
 
   for method in methods:
     found[method] = np.full(len(policies), np.nan)

@@ -1,6 +1,7 @@
 """Opens a run, and packs its shards on a background thread."""
 
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -165,10 +166,8 @@ class PackedRun(frame_blocks.RunFrames):
     with progress_bars.meter(total, 'row', title, disable=off, delay=1) as bar:
       self._progress = bar.update
       self.start()
-      try:
+      with contextlib.closing(self):
         self.wait()
-      finally:
-        self.close()
 
   def prefer(self, suffixes: Iterable[int]) -> None:
     """Packs these shards next."""
