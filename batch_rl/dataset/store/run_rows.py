@@ -60,6 +60,7 @@ class RunRows:
     max_rows: int | None = None,
   ):
     self.data_dir = data_dir
+    self._columns = list(columns)
     first = columns[0]
     self.has_whole_episodes = first.truncated is not None
     self.starts_at_reset = self.has_whole_episodes or (
@@ -68,9 +69,9 @@ class RunRows:
     self._max_rows = None if self.has_whole_episodes else max_rows
     self.suffixes = [c.suffix for c in columns]
     self._index = {suffix: i for i, suffix in enumerate(self.suffixes)}
-    self._check_same_frames(columns)
+    self._check_same_frames()
     self.frame_shape, self.frame_dtype = first.frame_shape, first.frame_dtype
-    self._stitch(columns, listed)
+    self._stitch(listed)
     rows = [p.rows for p in self.placements]
     self.starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
     self.rows = int(self.starts[-1])
@@ -113,10 +114,8 @@ class RunRows:
         'and AnyAgent.observation_dtype, or choose other data.'
       )
 
-  def _check_same_frames(
-    self, columns: Sequence[packed_columns.Columns]
-  ) -> None:
-    first = columns[0]
+  def _check_same_frames(self) -> None:
+    columns, first = self._columns, self._columns[0]
     if not first.frame_dtype.itemsize * math.prod(first.frame_shape):
       raise ValueError(
         f'{self.data_dir}: the observations of shard {first.suffix} are empty, '
@@ -130,11 +129,9 @@ class RunRows:
         'runs in one directory?'
       )
 
-  def _stitch(
-    self, columns: Sequence[packed_columns.Columns], listed: Sequence[int]
-  ) -> None:
-    counts = [c.add_count for c in columns]
-    capacities = [c.capacity for c in columns]
+  def _stitch(self, listed: Sequence[int]) -> None:
+    counts = [c.add_count for c in self._columns]
+    capacities = [c.capacity for c in self._columns]
     try:
       placements, problems = (
         stitching.join_whole_episodes(self.suffixes, capacities)
