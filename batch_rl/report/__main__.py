@@ -177,8 +177,7 @@ def _write_files(
   formatted = [*scores, *aggregated, *others]
   for table in (*formatted, runs):
     table.write(directory)
-  records = tables.aggregate_records(summaries)
-  tables.write_csv(directory, 'aggregates', records)
+  tables.write_csv(directory, 'aggregates', tables.aggregate_records(summaries))
   tables.write_csv(directory, 'improvements', tables.improvement_records(shown))
   tables.write_csv(directory, 'curves', tables.curve_records(compared))
   for table in formatted:
