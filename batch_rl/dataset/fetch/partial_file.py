@@ -33,10 +33,7 @@ class PartialFile:
   """
 
   def __init__(
-    self,
-    path: str,
-    count: Callable[[int, int], None],
-    stopped: threading.Event,
+    self, path: str, count: Callable[[int, int], None], stopped: threading.Event
   ):
     self._path = path
     self._note = path + NOTE
