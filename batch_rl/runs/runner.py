@@ -371,12 +371,11 @@ class RecordedRunner(run_experiment.Runner):
 
   def _report_scalars(self, scalars, iteration):
     """Writes `{tag: value}` of an iteration for TensorBoard; NaN is no value."""
-    known = {tag: v for tag, v in scalars.items() if not math.isnan(v)}
-    if self._summary_writer is not None:
-      summary = tf.compat.v1.Summary()
-      for tag, value in known.items():
+    summary = tf.compat.v1.Summary()
+    for tag, value in scalars.items():
+      if not math.isnan(value):
         summary.value.add(tag=tag, simple_value=value)
-      self._flush_summaries(summary, iteration)
+    self._flush_summaries(summary, iteration)
 
   def _flush_summaries(self, *event: Any) -> None:
     """Writes what TensorBoard's writer holds, and an event of summary and iteration.
