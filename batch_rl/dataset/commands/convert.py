@@ -22,8 +22,6 @@ def _convert(arguments: argparse.Namespace) -> int:
   an interrupted conversion.
   """
   run = console.one_run(arguments)
-  if run.is_store:
-    raise ValueError(f'{arguments.directory} is already a store.')
   argument_types.check_outside(arguments.store, run.data_dir)
   converted = store.convert(run.data_dir, arguments.store)
   size = sum(

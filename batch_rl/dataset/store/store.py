@@ -132,7 +132,7 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
       content, or the store of another log that was in `data_dir`.
   """
   if store_directory.is_store(data_dir):
-    raise ValueError(f'{data_dir} is a store already.')
+    raise ValueError(f'{data_dir} is already a store.')
   if not directory:
     raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)

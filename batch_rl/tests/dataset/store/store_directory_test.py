@@ -193,7 +193,7 @@ def test_unusable_directories_are_refused(tmp_path):
   store.convert(str(logs), str(tmp_path / 'store'))
   with pytest.raises(ValueError, match='is the store of .*replay_logs, not of'):
     store.convert(str(other), str(tmp_path / 'store'))
-  with pytest.raises(ValueError, match='is a store already'):
+  with pytest.raises(ValueError, match='is already a store'):
     store.convert(str(tmp_path / 'store'), str(tmp_path / 'again'))
   before = stores.rows_in(stores.open_store(tmp_path / 'store'))
   shutil.rmtree(logs)
