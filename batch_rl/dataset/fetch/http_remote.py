@@ -78,20 +78,17 @@ class HttpRemote(remotes.Remote):
       stat = _stat(response)
     return stat, 0, self._chunks(response)
 
-  def _session(self) -> requests.Session:
-    """Returns the session of this thread; sessions are not thread-safe."""
-    if not hasattr(self._sessions, 'session'):
-      self._sessions.session = requests.Session()
-    return self._sessions.session
-
   def _request(
     self, method: str, path: str, headers: Mapping[str, str] | None = None
   ) -> requests.Response:
+    if not hasattr(self._sessions, 'session'):
+      # One for each thread: they are not thread-safe.
+      self._sessions.session = requests.Session()
     url = self._url._replace(
       path=f'{self._url.path.rstrip("/")}/{urllib.parse.quote(path)}'
     ).geturl()
     try:
-      response = self._session().request(
+      response = self._sessions.session.request(
         method,
         url,
         # Request the file itself, not compressed for transport.
