@@ -385,8 +385,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     if self._acts_alone:
       return np.array(list(map(self._act_on, states, generators)))
-    if self._unchecked is not None:
-      self._check_acting_by_state(self._unchecked, states)
+    self._check_acting_by_state(states)
     explores = [g.random() <= self.epsilon_eval for g in generators]
     random_actions = [g.integers(self.num_actions) for g in generators]
     feed: dict[tf.Tensor, Any] = {self._states_ph: states}
@@ -401,14 +400,14 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       )
     return np.where(explores, random_actions, actions)
 
-  def _check_acting_by_state(
-    self, earlier: list[np.ndarray], states: np.ndarray
-  ) -> None:
+  def _check_acting_by_state(self, states: np.ndarray) -> None:
     """Compares the actions in the first states, which differ, together and alone.
 
     Raises:
       MistakeError: If more than a quarter differ. A few may, by rounding.
     """
+    if (earlier := self._unchecked) is None:
+      return
     for state in np.array(states):  # The environment may reuse its array.
       if not any(np.array_equal(state, other) for other in earlier):
         earlier.append(state)
