@@ -50,9 +50,9 @@ class Batch(NamedTuple):
     """
     if name in self.columns:
       return self.columns[name]
-    near = choices.hint(name, self._fields)
     raise AttributeError(
-      f'The batch has no column {name}{near}: add {name!r} to `needs` of the agent.'
+      f'The batch has no column {name}{choices.hint(name, self._fields)}: add '
+      f'{name!r} to `needs` of the agent.'
     )
 
   def seed_for(self, purpose: str) -> tf.Tensor:

@@ -113,9 +113,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       if near and near[0] not in own:
         logging.warning(
           '%s defines %s, which the package does not use: did you mean %s?',
-          type(self).__name__,
-          name,
-          near[0],
+          *(type(self).__name__, name, near[0]),
         )
 
   def loss(self, batch: Batch) -> tf.Tensor:

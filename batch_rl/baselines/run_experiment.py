@@ -14,6 +14,7 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
+from batch_rl.dataset import game_names
 from batch_rl.runs import environments, runner
 from batch_rl.utils import safe_pickle, seeding
 from batch_rl.utils.user_code import gin_signatures
@@ -109,6 +110,9 @@ class LoggedRunner(runner.RecordedRunner):
       self._environment, self._environment.reset(), self._agent
     )
     self._obstacle = 'this environment cannot be saved within an iteration'
+    # In the games of Atari and MinAtar clipping is usual.
+    game = game_names.known(self.record['environment']['game'])
+    self._clips_quietly = game is not None
     own = [getattr(self._environment, n, None) for n in ('state', 'restore')]
     if all(map(callable, own)):
       self._obstacle = ''
@@ -225,6 +229,13 @@ class LoggedRunner(runner.RecordedRunner):
       episode['return'] += float(reward)
       episode['steps'] += 1
       if self._clip_rewards:
+        if abs(reward) > 1 and not self._clips_quietly:
+          self._clips_quietly = True
+          logging.warning(
+            'The run clips rewards to [-1, 1], such as %g: bind '
+            'LoggedRunner.clip_rewards = False to learn them as they are.',
+            reward,
+          )
         reward = logged_replay_buffer.ClippedReward(reward)
       if (
         self._environment.game_over

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from batch_rl.dataset.shards import transition_checks
 from batch_rl.runs import environments
+from batch_rl.utils import programs
 
 
 class SequentialEnvironments:
@@ -108,5 +110,13 @@ class SequentialEnvironments:
     self._add(i, observation)
 
   def _add(self, i, observation):
+    shape, dtype = self._states.shape[2:], self._states.dtype
+    observation = np.reshape(observation, shape)
+    if observation.dtype != dtype or dtype.kind == 'f':
+      try:
+        transition_checks.check_value('observation', observation, shape, dtype)
+      except ValueError as error:
+        game = environments.name(self._environments[i])
+        raise programs.MistakeError(f'{game}: {error}') from error
     self._states[i, :-1] = self._states[i, 1:]
-    self._states[i, -1] = np.reshape(observation, self._agent.observation_shape)
+    self._states[i, -1] = observation

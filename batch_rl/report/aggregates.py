@@ -14,7 +14,7 @@ import numpy as np
 from rliable import library, metrics
 
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import Comparison, name_methods
+from batch_rl.report.comparison import Comparison, subject
 from batch_rl.utils import choices, files, seeding
 
 METRICS = ('IQM', 'Median', 'Mean', 'Optimality gap')
@@ -146,7 +146,7 @@ def _shared_games(
       groups.setdefault(lacking, []).append(method)
   for lacking, methods in groups.items():
     notes.append(
-      f'{name_methods(methods, "lacks", "lack")} {len(lacking)} of {len(known)} games, '
+      f'{subject(methods, "lacks", "lack")} {len(lacking)} of {len(known)} games, '
       'which count for no method (--agents leaves methods out): '
       f'{files.format_names(lacking)}'
     )

@@ -220,8 +220,8 @@ def data_that_differ(runs: Iterable[RunResults]) -> set[str]:
   return {data for _, data, _ in several if data}  # Online runs have none.
 
 
-def name_methods(methods: list[str], verb: str = '', plural: str = '') -> str:
-  """Returns the name of one method, or the number of several, and the verb."""
+def subject(methods: list[str], verb: str = '', plural: str = '') -> str:
+  """Returns a subject and its verb: one method by name, several by their number."""
   if len(methods) == 1:
     return f'{methods[0]} {verb}'.rstrip()
   return f'{len(methods)} methods {plural}'.rstrip()

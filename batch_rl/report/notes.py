@@ -7,12 +7,7 @@ import pandas as pd
 
 from batch_rl.minatar import games as minatar
 from batch_rl.report import normalisation
-from batch_rl.report.comparison import (
-  Rows,
-  data_that_differ,
-  name_methods,
-  rom_name,
-)
+from batch_rl.report.comparison import Rows, data_that_differ, rom_name, subject
 from batch_rl.report.run_results import RunResults
 from batch_rl.utils import files
 
@@ -144,7 +139,7 @@ def _small_samples(rows: Rows) -> Iterator[str]:
     groups.setdefault(files.format_names(games), []).append(method)
   for names, methods in groups.items():
     yield (
-      f'{name_methods(methods)}: runs of {names} trained on the same log; their '
+      f'{subject(methods)}: runs of {names} trained on the same log; their '
       'intervals take them for independent, and are over seeds rather than data.'
     )
   fewest = min(map(len, data.values()), default=3)

@@ -7,6 +7,7 @@ Gymnasium environment that they hold as `environment`.
 
 import inspect
 import json
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,13 +97,20 @@ def step(environment: Any, action: int) -> tuple[np.ndarray, float, bool, Any]:
   """Takes an agent step; see `Environment.step`.
 
   Raises:
-    batch_rl.utils.programs.MistakeError: If there are not four results.
+    batch_rl.utils.programs.MistakeError: If there are not four results, or the reward is
+      no finite number.
   """
   result = environment.step(action)
   if len(result) != 4:
     raise programs.MistakeError(
       f'{name(environment)}.step returns {len(result)} values; expected observation, '
       'reward, terminal and information.'
+    )
+  reward = result[1]
+  is_array = getattr(reward, 'shape', ())
+  if is_array or reward is None or not math.isfinite(reward):
+    raise programs.MistakeError(
+      f'{name(environment)}.step returns the reward {reward!r}; expected a finite number.'
     )
   return result
 

@@ -13,7 +13,7 @@ from absl import logging
 
 from batch_rl.agents import registry
 from batch_rl.runs import checkpoints, games, run_record
-from batch_rl.utils import number_ranges
+from batch_rl.utils import files, number_ranges
 
 # Settings without which weights have another meaning, or do not fit.
 _COMPARED = (
@@ -213,6 +213,8 @@ def latest_checkpoint(directory: str) -> str:
         numbered.append((int(number[1]), path.removesuffix('.index')))
   if not numbered:
     is_prefix = tf.io.gfile.exists(f'{directory}.index')
+    if not is_prefix:
+      files.list_directory(directory)  # names one that is not there
     remedy = ': give the folder of this file' * is_prefix
     raise ValueError(
       f'No TensorFlow checkpoint (tf_ckpt-*) in {directory}{remedy}.'

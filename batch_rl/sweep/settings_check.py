@@ -71,8 +71,7 @@ if __name__ == '__main__':
     process = fork.Process(target=_check, args=(cell_job, of_program))
     process.start()
     process.join()
-    code = process.exitcode or 0
-    if code < 0:
+    if (code := process.exitcode or 0) < 0:
       signal.raise_signal(-code)
     if code:
       sys.exit(code)

@@ -15,6 +15,7 @@ Transitions may span shards, but not gaps. The valid rows of a trajectory are on
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from absl import logging
 
 from batch_rl.dataset.sampling import columns as columns_lib
 from batch_rl.dataset.sampling import compiled_batches, row_sampler, subsets
@@ -62,6 +63,13 @@ class Sampler(row_sampler.RowSampler):
     row_sampler.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
     )
+    padding = store.logged_padding
+    if padding is not None and padding + 1 < stack_size:
+      logging.warning(
+        'The first %d steps of each episode in %s are not used: it was logged with '
+        'stack_size=%d, not %d (AnyAgent.stack_size of agents).',
+        *(stack_size - 1 - padding, store.data_dir, padding + 1, stack_size),
+      )
     self.update_horizon = update_horizon
     self._rows_name = f'valid transition (update_horizon={update_horizon})'
     self.discounts = np.array(

@@ -200,7 +200,9 @@ class ReplayLog:
     reward = transition_checks.check_reward(reward)
     if unclipped_reward is not None:
       unclipped_reward = transition_checks.check_reward(unclipped_reward)
-    ended = bool(terminal or truncated)
+    terminal = transition_checks.check_flag('terminal', terminal)
+    truncated = transition_checks.check_flag('truncated', truncated)
+    ended = terminal or truncated
     if self._writer is None:
       self._begin()
     if self.at_episode_start and padded:

@@ -167,6 +167,13 @@ def check_reward(value: Any) -> float:
   return float(value)
 
 
+def check_flag(name: str, value: Any) -> bool:
+  """Returns whether an episode ends; raises a ValueError if it is no truth value."""
+  if not isinstance(value, bool) and (np.ndim(value) or value not in (0, 1)):
+    raise ValueError(f'{name}={_shorten(value)} is neither True nor False.')
+  return bool(value)
+
+
 def _shorten(value: Any) -> str:
   """Returns a value as one short line."""
   text = ' '.join(repr(value).split())

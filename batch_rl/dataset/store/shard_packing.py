@@ -86,7 +86,7 @@ def pack(
         raise ValueError(
           f'{os.path.join(data_dir, name)} is not the file that manifest.json describes: '
           f'its sha256 is {source["sha256"][:12]}..., not {expected[:12]}.... Restore '
-          'it, or delete manifest.json if you have changed it on purpose.'
+          'it, or remove its entry in manifest.json if you have changed it on purpose.'
         )
     if not packed_shard.is_fresh(packed, data_dir):
       raise ValueError(f'{path} or its columns changed while it was packed.')

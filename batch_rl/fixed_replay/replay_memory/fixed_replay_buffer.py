@@ -26,14 +26,11 @@ from batch_rl.utils.user_code import gin_signatures
 
 # Default `num_buffers` of a subclass that loads uncompressed shards.
 _DEFAULT_UNCOMPRESSED = 5
+# Parameters that agents give, not gin.
+_NOT_BOUND = 'data_dir replay_suffix check_raw_frames columns deferred'.split()
 
 
-@gin.configurable(
-  denylist=(
-    *('data_dir', 'replay_suffix', 'check_raw_frames', 'columns'),
-    'deferred',
-  )
-)
+@gin.configurable(denylist=_NOT_BOUND)
 @gin_signatures.forwards_to(circular_replay_buffer.OutOfGraphReplayBuffer)
 class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
   """A logged run, sampled uniformly over its valid transitions.
@@ -353,20 +350,13 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
         'WrappedFixedReplayBuffer.replay_capacity to use all.',
         *(capacity, rows, directory),
       )
-    stack_size, padding = arguments['stack_size'], store.logged_padding
-    if padding is not None and padding + 1 < stack_size:
-      logging.warning(
-        'The first %d steps of each episode in %s are not used, as it was logged with '
-        'stack_size=%d, and the agent has %d: bind AnyAgent.stack_size.',
-        *(stack_size - 1 - padding, directory, padding + 1, stack_size),
-      )
     store.check_frames(
       arguments['observation_shape'], arguments['observation_dtype']
     )
     packed = self._packed = store_replay.StoreReplay(
       sampler_lib.Sampler(
         store,
-        stack_size,
+        arguments['stack_size'],
         arguments['update_horizon'],
         arguments['gamma'],
         self._subset,
@@ -502,10 +492,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
 )
 @gin_signatures.forwards_to(
   FixedReplayBuffer,
-  without=(
-    *('data_dir', 'replay_suffix', 'seed', 'check_raw_frames', 'columns'),
-    'deferred',
-  ),
+  without=(*_NOT_BOUND, 'seed'),
 )
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)

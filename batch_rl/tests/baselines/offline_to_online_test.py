@@ -153,7 +153,7 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   printed = refusal(runs_test.run, offline, 'dqn_adam', GAME, **dirs)
   assert 'is a run of MinAtar-Asterix, but the game is' in printed
   printed = refusal(run, tmp_path / 'base', tmp_path / 'none')
-  assert 'No TensorFlow checkpoint' in printed
+  assert 'none cannot be listed: No such file' in printed
   weights = trained / 'offline/checkpoints/ckpt-0'  # without a record
   printed = refusal(run, tmp_path / 'base', weights / 'tf_ckpt-0')
   assert 'give the folder of this file' in printed

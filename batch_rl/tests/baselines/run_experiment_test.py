@@ -76,11 +76,15 @@ def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path):
 
 
 @pytest.mark.parametrize('clips', [True, False])
-def test_rewards_are_clipped_and_unclipped_returns_are_logged(tmp_path, clips):
+def test_rewards_are_clipped_and_unclipped_returns_are_logged(
+  tmp_path, clips, caplog
+):
   gin.bind_parameter('run_seed.seed', 1)
   runner = make_runner(tmp_path, num_iterations=1, clip_rewards=clips)
   agent = runner._agent
   runner.run_experiment()
+  # This environment is one's own.
+  assert ('clips rewards to [-1, 1], such as 1.5' in caplog.text) == clips
   rates = progress.read(str(tmp_path / 'run'))['rates']
   assert rates.keys() == {'train', 'eval'}
   statistics = runner._logger.data['iteration_0']

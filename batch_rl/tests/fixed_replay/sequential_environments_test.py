@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from batch_rl.fixed_replay import sequential_environments
 from batch_rl.tests import random_walk
+from batch_rl.utils import programs
 
 AGENT = types.SimpleNamespace(
   stack_size=3,
@@ -109,3 +110,18 @@ def test_environments_fit_the_agent_and_are_new_ones():
     agent = types.SimpleNamespace(**{**vars(AGENT), **settings})
     with pytest.raises(ValueError, match=message):
       create(environments, agent, None)
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'value'), [(tf.float32, np.nan), (tf.uint8, np.int64(300))]
+)
+def test_later_observations_fit_the_agent(monkeypatch, dtype, value):
+  walk = random_walk.RandomWalk()
+  good = np.zeros(random_walk.SHAPE, dtype.as_numpy_dtype)
+  monkeypatch.setattr(walk, 'reset', lambda seed=None: good)
+  bad = np.full(random_walk.SHAPE, value)
+  monkeypatch.setattr(walk, 'step', lambda action: (bad, 0.0, False, None))
+  agent = types.SimpleNamespace(**{**vars(AGENT), 'observation_dtype': dtype})
+  play = sequential_environments.SequentialEnvironments([walk], agent, None)
+  with pytest.raises(programs.MistakeError, match='RandomWalk: .* cannot hold'):
+    play.step(np.zeros(1, int))

@@ -1,6 +1,7 @@
 """The contract of environments, and how Dopamine's own fulfil it."""
 
 import types
+from unittest import mock
 
 import gin
 import gymnasium
@@ -50,6 +51,15 @@ def test_an_observation_of_gymnasium_is_named():
   with pytest.raises(ValueError, match=r'.*reset\(\) returns a tuple'):
     environments.check_observation(env, env.reset(), agent=None)
   with pytest.raises(programs.MistakeError, match='step returns 5 values'):
+    environments.step(env, 0)
+
+
+@pytest.mark.parametrize('reward', [None, np.nan, np.inf, np.ones(1)])
+def test_a_reward_that_is_no_finite_number_is_named(reward):
+  env = mock.Mock(spec=['step'], step=lambda action: (0, reward, False, None))
+  with pytest.raises(
+    programs.MistakeError, match=r'step returns the reward .*finite'
+  ):
     environments.step(env, 0)
 
 

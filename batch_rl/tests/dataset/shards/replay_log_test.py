@@ -157,6 +157,9 @@ def test_values_that_do_not_fit_are_not_logged(tmp_path):
       ('observation', (frame[0], 1, 0.5, False)),
       ('action', (frame, 1.5, 0.5, False)),
       ('reward', (frame, 1, None, False)),
+      ("terminal='False'", (frame, 1, 0.5, 'False')),
+      ('terminal=None', (frame, 1, 0.5, None)),
+      ('truncated={} is neither', (frame, 1, 0.5, False, {})),
       ('reward', (frame, 1, 0.5, False, False, True, np.nan)),
     ):
       with pytest.raises(ValueError, match=name):
