@@ -125,6 +125,8 @@ class ReplayLog:
     )
     self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
+    environment = self.metadata.get('environment') or {}
+    self._num_actions = environment.get('num_actions', 2**31)
     row_bytes = math.prod(shape) * dtype.itemsize
     self._block_rows = min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
     self._dtypes = {'observation': (dtype, shape)}
@@ -175,7 +177,7 @@ class ReplayLog:
     Args:
       observation: Observation before the action, of shape `observation_shape`. It
         is copied. Floats may lose precision in the log's dtype; integers may not.
-      action: Action taken, a non-negative integer.
+      action: Action taken, an integer from 0, below `num_actions` if that is given.
       reward: Reward received, clipped if the agent's rewards are.
       terminal: Whether the transition ended the episode.
       truncated: Whether the episode was truncated here; without effect on a
@@ -196,7 +198,7 @@ class ReplayLog:
     observation = transition_checks.check_value(
       'observation', observation, shape, dtype
     )
-    action = transition_checks.check_action(action)
+    action = transition_checks.check_action(action, self._num_actions)
     reward = transition_checks.check_reward(reward)
     if unclipped_reward is not None:
       unclipped_reward = transition_checks.check_reward(unclipped_reward)

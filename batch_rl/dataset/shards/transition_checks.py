@@ -142,17 +142,17 @@ def check_value(
   raise ValueError(f'The {name} {_shorten(value)} {wrong}.')
 
 
-def check_action(value: Any) -> int:
+def check_action(value: Any, num_actions: int = 2**31) -> int:
   """Returns an action as an integer.
 
   Raises:
-    ValueError: If it is not an integer, or negative, or beyond int32.
+    ValueError: If it is not an integer, or out of range.
   """
-  if isinstance(value, int | np.int64) and 0 <= value < 2**31:
+  if isinstance(value, int | np.int64) and 0 <= value < num_actions:
     return int(value)  # at once: an online agent logs thousands a second
   action = int(check_value('action', value, (), np.dtype(np.int32)))
-  if action < 0:
-    raise ValueError(f'The action {action} is negative.')
+  if not 0 <= action < num_actions:
+    raise ValueError(f'The action {action} is not in 0 to {num_actions - 1}.')
   return action
 
 

@@ -57,8 +57,10 @@ def test_actions_are_integers_from_0():
   for value in (3, np.int64(3), np.uint8(3), np.array(3)):
     assert transition_checks.check_action(value) == 3
   assert transition_checks.check_action(2**31 - 1) == 2**31 - 1
+  assert transition_checks.check_action(2, num_actions=3) == 2
   for value in (1.0, np.float32(1), 'a', None, [1], np.array([1]), -1, 2**31):
     refused(repr(value), transition_checks.check_action, value)
+  refused('3 is not in 0 to 2', transition_checks.check_action, 3, 3)
 
 
 def test_rewards_are_finite_numbers():
