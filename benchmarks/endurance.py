@@ -93,7 +93,8 @@ class Sample(NamedTuple):
     resident: Resident memory in bytes.
     lowest: Lowest memory without mapped files since the last sample.
     highest: Highest one.
-    files: Number of files that stay open, see `open_files`.
+    files: Smallest number of open files since the last sample: a checkpoint or a log is
+      open while it is written.
     threads: Number of threads.
     reference: Mean processor time of `reference` in seconds since the last sample.
   """
@@ -223,12 +224,13 @@ class Endurance:
     """Yields samples until the run has had its time, or ends."""
     start, due, written = time.monotonic(), 0.0, 0.0
     cpu_seconds, updates, trained = 0.0, 0, 0.0
-    costs, anonymous = list[float](), list[int]()
+    costs, anonymous, opened = list[float](), list[int](), list[int]()
     observed = psutil.Process(process.pid)
     while not self.stop.wait(0.2) and process.poll() is None:
       now = time.monotonic() - start
       costs.append(reference())
       anonymous.append(processes.memory('RssAnon', process.pid))
+      opened.append(observed.num_fds())
       latest = progress.read(str(directory / 'run'))
       # A new file tells the number of updates at this moment.
       if latest is None or latest['time'] == written:
@@ -250,7 +252,7 @@ class Endurance:
         processes.memory(process=process.pid),
         min(anonymous),
         max(anonymous),
-        open_files(observed),
+        min(opened),
         observed.num_threads(),
         np.mean(costs),
       )
@@ -258,6 +260,7 @@ class Endurance:
         return
       costs.clear()
       anonymous.clear()
+      opened.clear()
 
 
 def reference() -> float:
@@ -266,18 +269,6 @@ def reference() -> float:
   for _ in range(20):
     values = np.tanh(values @ _REFERENCE)
   return time.thread_time() - start
-
-
-def open_files(process: psutil.Process) -> int:
-  """Returns the smallest number of open files in half a second.
-
-  A checkpoint or a log is open for some milliseconds while it is written.
-  """
-  counts = []
-  for _ in range(5):
-    counts.append(process.num_fds())
-    time.sleep(0.1)
-  return min(counts)
 
 
 def summary(samples: pd.DataFrame) -> dict[str, Any]:
