@@ -110,7 +110,7 @@ class LoggedRunner(runner.RecordedRunner):
       self._environment, self._environment.reset(), self._agent
     )
     self._obstacle = 'this environment cannot be saved within an iteration'
-    # In the games of Atari and MinAtar clipping is usual.
+    # No warning: in the games of Atari and MinAtar clipping is usual.
     game = game_names.known(self.record['environment']['game'])
     self._clips_quietly = game is not None
     own = [getattr(self._environment, n, None) for n in ('state', 'restore')]

@@ -60,7 +60,7 @@ class RunRows:
     max_rows: int | None = None,
   ):
     self.data_dir = data_dir
-    self._columns = list(columns)
+    self._columns = list(columns)  # with their rows, until these are stitched
     first = columns[0]
     self.has_whole_episodes = first.truncated is not None
     self.starts_at_reset = self.has_whole_episodes or (

@@ -262,12 +262,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     Args:
       use_staging: Unused.
     """
-    is_stored = not self.memory._draws_itself
     self._arrays = _Arrays(self)
     self._take = self._arrays.load_next
     if self._frames is not None:
       self.ready = [self._frames.ready]
-    if self._prefetch and is_stored:
+    if self._prefetch and not self.memory._draws_itself:
       self._prefetcher = self._make_prefetcher()
       self._take = self._prefetcher.take
     with tf.name_scope('sample_replay'):
