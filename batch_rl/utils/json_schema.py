@@ -18,12 +18,11 @@ A schema is one of
 In an object, null counts as a missing value.
 """
 
-import dataclasses
 import json
 import numbers
 import reprlib
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 _NAMES = {
   str: 'text',
@@ -36,8 +35,7 @@ _NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Required:
+class Required(NamedTuple):
   """Schema of an entry that an object must have."""
 
   schema: Any
@@ -76,8 +74,9 @@ def check(value: Any, schema: Any, name: str = '') -> None:
   Raises:
     ValueError: If the value is of another structure.
   """
+  is_nested = isinstance(schema, dict | list)
+  _check_simple(value, type(schema) if is_nested else schema, name)
   if isinstance(schema, dict):
-    _check_simple(value, dict, name)
     any_key = str in schema
     kinds: Any = dict.fromkeys(value, schema[str]) if any_key else schema
     for key, kind in kinds.items():
@@ -89,11 +88,8 @@ def check(value: Any, schema: Any, name: str = '') -> None:
       elif required:
         raise ValueError(f'it has no {inner}')
   elif isinstance(schema, list):
-    _check_simple(value, list, name)
     for i, item in enumerate(value):
       check(item, schema[0], f'{name}[{i}]')
-  else:
-    _check_simple(value, schema, name)
 
 
 def _check_simple(value: Any, schema: Any, name: str) -> None:

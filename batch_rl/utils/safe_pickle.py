@@ -77,9 +77,6 @@ _PurePython: Any = pickle._Unpickler  # type: ignore[attr-defined]
 class _Unpickler(_PurePython):
   dispatch = dict(_PurePython.dispatch)
 
-  def __init__(self, content: bytes):
-    super().__init__(io.BytesIO(content))
-
   def find_class(self, module: str, name: str) -> Any:
     if (module, name) not in _ALLOWED:
       raise ValueError(f'it refers to {module}.{name}, which is not plain data')
@@ -109,7 +106,7 @@ def loads(content: bytes) -> Any:
     ValueError: If the content is damaged or holds anything else.
   """
   try:
-    return _Unpickler(content).load()
+    return _Unpickler(io.BytesIO(content)).load()
   except (ValueError, MemoryError):
     raise
   except Exception as error:  # A damaged pickle can raise any exception.

@@ -52,6 +52,8 @@ class RunStatistics:
   def __init__(self, run: run_directories.RunDirectory):
     self.run = run
     self.manifest = manifests.read(run.data_dir)
+    listed = self.manifest.get('shards') or []
+    self._recorded = {entry.get('suffix'): entry for entry in listed}
     self.game = run.game_in(self.manifest)
     self.data = data = store_lib.Store(run.data_dir, pack=False)
     self.problems = list(data.problems)
@@ -108,13 +110,10 @@ class RunStatistics:
 
   def shards(self) -> list[dict[str, Any]]:
     """Returns a JSON-serialisable summary of each shard."""
-    recorded = {
-      entry.get('suffix'): entry for entry in self.manifest.get('shards') or []
-    }
     return [
       {
         'shard': suffix,
-        **self._summarize([suffix], *span, recorded.get(suffix)),
+        **self._summarize([suffix], *span, self._recorded.get(suffix)),
       }
       for suffix, span in self.data.shard_rows.items()
     ]
@@ -122,8 +121,7 @@ class RunStatistics:
   def totals(self) -> dict[str, Any]:
     """Returns a JSON-serialisable summary of the whole run."""
     suffixes = self.data.suffixes
-    listed = manifests.look_up(self.manifest, 'shards', kind=list) or []
-    is_whole = {entry.get('suffix') for entry in listed} <= {*suffixes}
+    is_whole = self._recorded.keys() <= {*suffixes}
     return {
       'shards': len(suffixes),
       'episodes_cut': self.episodes_cut,

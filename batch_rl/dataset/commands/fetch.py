@@ -108,7 +108,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
       message = f'{remote.name} cannot be reached: {message}.'
     print(f'error: {message}', file=sys.stderr)
     return 1
-  needed = fetched_run.bytes_to_fetch(fetched_run.waiting(runs))
+  needed = fetched_run.bytes_to_fetch(runs)
   document: dict[str, Any] = {
     'source': remote.name,
     'data_dir': data_dir,
@@ -140,7 +140,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     lines = [
       f'{run.title}: {run.unit}s {number_ranges.brief(run.suffixes)}, '
       f'{len(run.files)} files, '
-      f'{console.size(fetched_run.bytes_to_fetch(run.files))} to fetch'
+      f'{console.size(fetched_run.bytes_to_fetch([run]))} to fetch'
       for run in runs
     ]
     lines += [f'missing: {line}' for line in missing]

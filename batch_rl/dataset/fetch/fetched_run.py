@@ -128,8 +128,6 @@ def waiting(runs: Sequence[FetchedRun]) -> list[FilePlan]:
   return [file for run in runs for file in run.files if not file.there]
 
 
-def bytes_to_fetch(files: Sequence[FilePlan]) -> int:
+def bytes_to_fetch(runs: Sequence[FetchedRun]) -> int:
   """Returns the bytes still to fetch of the files whose size is known."""
-  return sum(
-    max((file.size or 0) - file.begun, 0) for file in files if not file.there
-  )
+  return sum(max((f.size or 0) - f.begun, 0) for f in waiting(runs))

@@ -115,10 +115,6 @@ class PartialFile:
   def discard(self) -> None:
     """Removes the file and its note, and takes its bytes off the count."""
     self._count(-self.size(), 0)
-    self.remove()
-
-  def remove(self) -> None:
-    """Removes the file and its note."""
     remove(self._path)
 
   def remove_note(self) -> None:

@@ -1,9 +1,8 @@
 """Remote copies of the dataset: their interface, errors and retries."""
 
-import dataclasses
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from batch_rl.utils import files
 
@@ -39,8 +38,7 @@ class TransientError(RemoteError):
     self.wait = wait
 
 
-@dataclasses.dataclass(frozen=True)
-class RemoteStat:
+class RemoteStat(NamedTuple):
   """A remote's description of a file.
 
   Attributes:
@@ -51,7 +49,7 @@ class RemoteStat:
 
   size: int | None
   version: str | None = None
-  hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  hashes: Mapping[str, str] = {}
 
   def matches(self, other: 'RemoteStat | None') -> bool:
     """Returns whether size and version are equal; False if a size is unknown."""

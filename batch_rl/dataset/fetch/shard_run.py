@@ -149,10 +149,8 @@ class ShardRun(fetched_run.FetchedRun):
     Raises:
       ValueError: If the file is damaged, or not the expected one.
     """
-    sha256 = self._expected_hash(name)
-    digests = digests_lib.Digests(
-      {**hashes, **({'sha256': sha256} if sha256 else {})}
-    )
+    expected = {**hashes, 'sha256': self._expected_hash(name)}
+    digests = digests_lib.Digests(expected)
     for _ in shard_reader.iterate_rows(path, digest=digests):
       pass
     digests.check(path)

@@ -122,7 +122,7 @@ class UnpluggedRun(fetched_run.FetchedRun):
       partial.check_stopped()
       raw = reader.UnpluggedReader(path, self.game)
       self._store.add(raw, raw.parts[0], partial.check_stopped)
-    partial.remove()
+    partial_file.remove(path)
 
   def finish(self) -> tuple[list[str], list[str], dict[str, Any] | None]:
     """See the base class."""

@@ -50,7 +50,6 @@ def export(
       format, or the destination exists or cannot be written.
     OSError: If the disk is full.
   """
-  staging_directory.check_new(destination)
   reader = episodes.Reader(run, subset)
   count = steps = truncated = 0
   with staging_directory.StagingDirectory(destination) as stage:

@@ -81,10 +81,7 @@ def _open_writer(
   environment = spec.id if spec else None
   summary = {'format': 'minari', 'dataset_id': name, 'environment': environment}
   yield write, summary
-  metadata = _metadata(reader, name, meanings)
-  if spec is not None:
-    metadata['eval_env_spec'] = spec.to_json()
-  storage.update_metadata(metadata)
+  storage.update_metadata(_metadata(reader, name, spec, meanings))
 
 
 def _dataset_id(destination: str) -> str:
@@ -154,7 +151,7 @@ def _environment(reader: episodes.Reader) -> tuple[Any, list[str] | None]:
 
 
 def _metadata(
-  reader: episodes.Reader, name: str, meanings: list[str] | None
+  reader: episodes.Reader, name: str, spec: Any, meanings: list[str] | None
 ) -> dict[str, Any]:
   metadata = {
     'dataset_id': name,
@@ -172,6 +169,7 @@ def _metadata(
     'requirements': ['ale-py', 'gymnasium'] if meanings else None,
     'source': reader.run.directory,
     'source_hash': reader.hash,
+    'eval_env_spec': spec.to_json() if spec else None,
   }
   return {key: value for key, value in metadata.items() if value is not None}
 

@@ -6,7 +6,6 @@ in the user's cache directory (`NUMBA_CACHE_DIR` names another). From the first 
 a thread does both, and meanwhile `Sampler` makes the same batches without it.
 """
 
-import importlib
 import os
 import threading
 from typing import Any, NamedTuple
@@ -225,11 +224,10 @@ class CompiledBatches:
     slow.start()
     try:
       with _loading:
-        kernel = importlib.import_module(
-          'batch_rl.dataset.sampling.batch_kernel'
-        )
-        self._make(kernel, np.zeros(0, np.int64), 1, 'windows')
-        self._kernel = kernel
+        from batch_rl.dataset.sampling import batch_kernel
+
+        self._make(batch_kernel, np.zeros(0, np.int64), 1, 'windows')
+        self._kernel = batch_kernel
     except Exception as error:  # Batches can be made without.
       logging.warning(
         'Replay: sampling is slow, because it cannot be compiled: %s: %s',

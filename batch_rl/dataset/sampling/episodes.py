@@ -122,11 +122,8 @@ class Reader:
     chosen = all_trajectories = subsets.trajectories(store)
     if subset is not None:
       chosen = subsets.select(chosen, subset)
-      selected = chosen.selected
-      if (
-        np.any(chosen.start[selected] > chosen.steps_begin[selected])
-        or np.any(chosen.stop[selected] < all_trajectories.stop[selected])
-      ):  # fmt: skip
+      is_part = chosen.lengths < all_trajectories.lengths
+      if is_part[chosen.selected].any():
         raise ValueError(
           f'The subset {subset!r} splits trajectories; choose complete ones.'
         )

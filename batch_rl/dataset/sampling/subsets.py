@@ -5,20 +5,18 @@ gin, the command line and the results all use the same text.
 """
 
 import ast
-import dataclasses
 import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from batch_rl.dataset.store import store as store_lib
 
 
-@dataclasses.dataclass(frozen=True)
-class Trajectories:
+class Trajectories(NamedTuple):
   """The n trajectories of a run in time order, and the selected rows of each.
 
   A trajectory is the logged part of an episode: all of it, unless rows are missing.
@@ -68,13 +66,13 @@ class Trajectories:
     """Returns a copy that selects nothing outside the trajectories `chosen`, int64 (m,)."""
     stop = self.start.copy()
     stop[chosen] = self.stop[chosen]
-    return dataclasses.replace(self, stop=stop)
+    return self._replace(stop=stop)
 
   def between(self, first: int, last: int) -> 'Trajectories':
     """Returns a copy that selects nothing outside the rows `[first, last)`."""
     start = np.maximum(self.start, first)
     stop = np.minimum(self.stop, last)
-    return dataclasses.replace(self, start=start, stop=stop)
+    return self._replace(start=start, stop=stop)
 
 
 def _share(fraction: float, count: int) -> int:
@@ -124,16 +122,13 @@ def first_of_shards(data: Trajectories, fraction: float) -> Trajectories:
   Of a trajectory in several shards, only the part in the first shard that selects any
   of its rows is kept.
   """
-  spans = np.array(list(data.shard_rows.values()))
+  spans = np.array([*data.shard_rows.values(), (0, 0)])
   first, stop = spans[:, 0], spans[:, 0] + np.rint(fraction * np.ptp(spans, 1))
-  # Each trajectory's first span that ends after its first step.
-  chosen = np.searchsorted(stop, data.first, side='right')
-  is_selected = chosen < len(spans)
-  chosen = np.minimum(chosen, len(spans) - 1)
+  # Each trajectory's first span that ends after its first step, or the empty one.
+  chosen = np.searchsorted(stop[:-1], data.first, side='right')
   start = np.maximum(data.start, first[chosen])
   end = np.minimum(data.stop, stop[chosen].astype(np.int64))
-  end = np.where(is_selected, end, data.start)
-  return dataclasses.replace(data, start=start, stop=end)
+  return data._replace(start=start, stop=end)
 
 
 def first_fraction(data: Trajectories, fraction: float) -> Trajectories:
@@ -162,7 +157,7 @@ def _steps_between(data, first, last):
   before = np.cumsum(lengths) - lengths
   start = data.first + np.clip(first - before, 0, lengths)
   stop = data.first + np.clip(last - before, 0, lengths)
-  return dataclasses.replace(data, start=start, stop=stop)
+  return data._replace(start=start, stop=stop)
 
 
 def trajectories_by_return(

@@ -12,11 +12,11 @@ class Digests:
   """Digests of a file's bytes, computed while it is read.
 
   Args:
-    expected: Expected digests by kind: 'sha256' in hex; 'md5' and 'crc32c' in
-      base64, as object stores give them. sha256 is always computed.
+    expected: Expected digests by kind: 'sha256' in hex, or None; 'md5' and 'crc32c'
+      in base64, as object stores give them. sha256 is always computed.
   """
 
-  def __init__(self, expected: Mapping[str, str]):
+  def __init__(self, expected: Mapping[str, str | None]):
     self._expected = dict(expected)
     self._digests: dict[str, Any] = {'sha256': hashlib.sha256()}
     if 'md5' in expected:
@@ -39,7 +39,7 @@ class Digests:
       value = base64.b64encode(digest.digest()).decode()
       if kind == 'sha256':
         value = self.sha256()
-      expected = self._expected.get(kind, value)
+      expected = self._expected.get(kind) or value
       if value != expected:
         raise ValueError(
           f'{path} is damaged: its {kind} is {value[:12]}..., not '

@@ -1,23 +1,16 @@
 """The rows of a run with their frames, decoded from the compressed blocks of shards."""
 
 import ctypes
-import dataclasses
 import itertools
 import math
 import zlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import lz4.block
 import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
-from batch_rl.dataset.store import (
-  frame_stacks,
-  packed_columns,
-  packed_shard,
-  run_rows,
-)
+from batch_rl.dataset.store import frame_stacks, packed_shard, run_rows
 from batch_rl.utils.native import checksums, mapped_files
 
 
@@ -56,26 +49,17 @@ class RunFrames(run_rows.RunRows):
   One thread may `add` shards while others decode.
 
   Args:
-    data_dir: Directory of the shards, or a store.
-    columns: Small columns of the shards to use, in ascending order.
-    listed: Numbers of the shards in the directory over the same range, ascending.
-    max_rows: See `RunRows`.
+    *args: Arguments of `RunRows`.
 
   Attributes:
     frame_tables: Places of the frames of the shards packed now, for compiled code.
   """
 
-  def __init__(
-    self,
-    data_dir: str,
-    columns: Sequence[packed_columns.Columns],
-    listed: Sequence[int],
-    max_rows: int | None,
-  ):
-    super().__init__(data_dir, columns, listed, max_rows)
+  def __init__(self, *args: Any):
+    super().__init__(*args)
     self._frame_bytes = self.frame_dtype.itemsize * math.prod(self.frame_shape)
     # `PackedShard`, once packed.
-    self._packed: list[Any] = [None] * len(columns)
+    self._packed: list[Any] = [None] * len(self.suffixes)
     self._dictionary: bytes | None = None
     # Error of a damaged block, once one has been decoded.
     self._fault: shard_reader.DataError | None = None
@@ -90,7 +74,7 @@ class RunFrames(run_rows.RunRows):
     middle = np.minimum(starts[:-1] + kept - first, starts[1:])
     at = self._first_entry[:-1] * packed_shard.BLOCK_ROWS
     self.frame_tables = Tables(
-      addresses=np.zeros(len(columns), np.int64),
+      addresses=np.zeros(len(self.suffixes), np.int64),
       segments=_alternate(starts[:-1], middle),
       segment_stops=_alternate(middle, starts[1:]),
       shift=_alternate(at + first - starts[:-1], at - middle),
@@ -141,8 +125,7 @@ class RunFrames(run_rows.RunRows):
     tables.offsets[entries] = packed.offsets
     tables.running_crc32[entries] = packed.running_crc32
     # Arrays but the blocks are kept for the whole run, not for each shard.
-    self._packed[i] = dataclasses.replace(
-      packed,
+    self._packed[i] = packed._replace(
       columns=packed.columns.without_rows(),
       offsets=packed.offsets[:0],
       running_crc32=packed.running_crc32[:0],

@@ -68,7 +68,6 @@ def iterate_frames(
     return
   path = shard_files.path(run.data_dir, 'observation', suffix)
   for start, frames in shard_reader.iterate_rows(path, ring_rows):
-    ring = np.arange(start, start + len(frames))
-    rows = run.rows_of(np.full(len(ring), suffix), ring)
+    rows = run.rows_of(suffix, np.arange(start, start + len(frames)))
     kept = rows >= 0  # Not the stale ones.
     yield rows[kept], frames if kept.all() else frames[kept]

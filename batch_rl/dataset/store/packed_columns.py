@@ -1,10 +1,9 @@
 """A shard's small columns and counters: everything but its frames."""
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from batch_rl.utils import files
 NAMES = tuple(shard_reader.DTYPES)
 
 
-@dataclasses.dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
   """A shard without its frames.
 
   Rows are kept in ring order, without stale ones.
@@ -66,7 +64,7 @@ class Columns:
   def without_rows(self) -> 'Columns':
     """Returns a copy with empty actions, rewards and terminals."""
     empty = np.empty(0)
-    return dataclasses.replace(self, action=empty, reward=empty, terminal=empty)
+    return self._replace(action=empty, reward=empty, terminal=empty)
 
 
 def read(data_dir: str, suffix: int) -> Columns:
@@ -103,17 +101,15 @@ def compacted(columns: Columns) -> Columns:
   """Returns the rows that are kept of a ring, in the smallest dtypes, and their digest."""
   keep = np.arange(columns.rows)
   keep[columns.prefix :] = columns.capacity - 1
-  columns = dataclasses.replace(
-    columns,
-    action=_narrow(columns.action[keep], np.uint8),
-    reward=_narrow(columns.reward[keep], np.int8),
-    terminal=columns.terminal[keep] != 0,
-  )
+  kept: dict[str, Any] = {
+    'action': _narrow(columns.action[keep], np.uint8),
+    'reward': _narrow(columns.reward[keep], np.int8),
+    'terminal': columns.terminal[keep] != 0,
+  }
   content = hashlib.sha256()
   for name, dtype in shard_reader.DTYPES.items():
-    column = np.ascontiguousarray(getattr(columns, name), dtype)
-    content.update(column.tobytes())
-  return dataclasses.replace(columns, digest=content.hexdigest())
+    content.update(kept[name].astype(dtype).tobytes())
+  return columns._replace(**kept, digest=content.hexdigest())
 
 
 def _narrow(column: np.ndarray, dtype) -> np.ndarray:

@@ -18,13 +18,12 @@ the entry after the last.
 
 import base64
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import mmap
 import os
 import resource
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
@@ -38,8 +37,7 @@ BLOCK_ROWS = 12
 NO_BLOCKS = np.empty(0, np.uint8)
 
 
-@dataclasses.dataclass(frozen=True)
-class PackedShard:
+class PackedShard(NamedTuple):
   """A shard with its frames compressed.
 
   Attributes:

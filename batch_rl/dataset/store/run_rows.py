@@ -79,14 +79,11 @@ class RunRows:
     self.shard_rows = dict(zip(self.suffixes, spans, strict=True))
     # Row `starts[i] + t` is at position `(first_kept[i] + t) % rows_kept[i]` of its
     # packed shard, and at `(_ring_start[i] + t) % _capacities[i]` of its ring.
-    first_kept = [
-      min(p.start, c.rows - 1) if p.rows else 0
-      for c, p in zip(columns, self.placements, strict=True)
-    ]
-    self.first_kept = np.array(first_kept)
     self.rows_kept = np.array([c.rows for c in columns])
     self._ring_start = np.array([p.start for p in self.placements])
     self._capacities = np.array([p.capacity for p in self.placements])
+    first_kept = np.minimum(self._ring_start, self.rows_kept - 1)
+    self.first_kept = np.where(rows, first_kept, 0)
     self.breaks = self.starts[:-1][[not p.follows for p in self.placements]]
     placed = list(zip(columns, self.first_kept, rows, strict=True))
     self.action, self.reward, terminal = (
@@ -226,11 +223,11 @@ class RunRows:
     ring = self._ring_start[shard_of] + rows - self.starts[shard_of]
     return shard_of, ring % self._capacities[shard_of]
 
-  def rows_of(self, suffixes: np.ndarray, ring: np.ndarray) -> np.ndarray:
+  def rows_of(self, suffixes: np.ndarray | int, ring: np.ndarray) -> np.ndarray:
     """Returns rows of the run, given shard numbers and ring positions.
 
     Args:
-      suffixes: Shard numbers, (n,).
+      suffixes: Shard numbers, (n,), or that of all.
       ring: Positions in those shards' rings, (n,).
 
     Returns:

@@ -3,7 +3,6 @@
 import base64
 import collections
 import concurrent.futures
-import dataclasses
 import functools
 import hashlib
 import io
@@ -73,7 +72,7 @@ def pack(
     # Rows of padding that all episodes have.
     is_padding = np.isin(after_ends, zero).all(axis=0)
     packed = packed_shard.PackedShard(
-      dataclasses.replace(columns, sources={**columns.sources, **frames}),
+      columns._replace(sources={**columns.sources, **frames}),
       packed_shard.NO_BLOCKS,
       offsets,
       running_crc32,
@@ -96,8 +95,7 @@ def pack(
     return write_shard(directory, columns.suffix, dictionary, pack_blocks)
   memory = io.BytesIO()
   packed = pack_blocks(memory.write)
-  blocks = np.frombuffer(memory.getbuffer(), np.uint8)
-  return dataclasses.replace(packed, blocks=blocks)
+  return packed._replace(blocks=np.frombuffer(memory.getbuffer(), np.uint8))
 
 
 def write_blocks(

@@ -40,7 +40,7 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def _store(self) -> dict[str, Any]:
     """The shard's columns by name, in ring order; stale rows are zero."""
     run, capacity = self._run, self._replay_capacity
-    rows = run.rows_of(np.full(capacity, self.suffix), np.arange(capacity))
+    rows = run.rows_of(self.suffix, np.arange(capacity))
     logged = rows >= 0
     return {
       'observation': RingFrames(run, self.suffix),
@@ -78,7 +78,7 @@ class RingFrames:
     key = key if isinstance(key, tuple) else (key,)
     first, *rest = (slice(None), *key) if key[0] is ... else key
     ring = np.arange(len(self))[first]
-    rows = self._store.rows_of(np.full(ring.size, self._suffix), np.ravel(ring))
+    rows = self._store.rows_of(self._suffix, np.ravel(ring))
     frames = self._store.frames(rows)
     return frames.reshape(*np.shape(ring), *self._store.frame_shape)[
       (slice(None),) * np.ndim(ring) + tuple(rest)

@@ -1,7 +1,6 @@
 """Packed shards on disk: damage, foreign files, and changed shards."""
 
 import base64
-import dataclasses
 import errno
 import os
 import resource
@@ -128,19 +127,19 @@ def test_wrong_lengths_and_offsets_are_refused(directory):
     good[:0],
   ):
     for dtype in (np.uint32, np.uint64):
-      damaged = dataclasses.replace(packed, offsets=offsets.astype(dtype))
+      damaged = packed._replace(offsets=offsets.astype(dtype))
       with pytest.raises(ValueError, match='offsets'):
         damaged.check()
   with pytest.raises(ValueError, match='offsets'):
-    dataclasses.replace(packed, offsets=good).check()  # A signed dtype.
+    packed._replace(offsets=good).check()  # A signed dtype.
   for name in packed_columns.NAMES:
     column = getattr(packed.columns, name)
-    shorter = dataclasses.replace(packed.columns, **{name: column[:-1]})
+    shorter = packed.columns._replace(**{name: column[:-1]})
     dates = column.astype('M8[s]')
-    other = dataclasses.replace(packed.columns, **{name: dates})
+    other = packed.columns._replace(**{name: dates})
     for wrong in (shorter, other):
       with pytest.raises(ValueError, match=name):
-        dataclasses.replace(packed, columns=wrong).check()
+        packed._replace(columns=wrong).check()
 
 
 def test_checksums_are_those_of_the_blocks_before(directory):
