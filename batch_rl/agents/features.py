@@ -107,17 +107,14 @@ def _is_single_layer(module: tf.Module) -> bool:
 def _reached(tensors: Iterable[tf.Tensor], calls: Iterable[Call]) -> list[Call]:
   """Returns the calls whose outputs tensors depend on, without calls in between."""
   by_output = {call.outputs.ref(): call for call in calls}
-  waiting, seen, found = list(tensors), set(), set()
+  waiting, seen = list(tensors), set()
   while waiting:
     tensor = waiting.pop()
-    if tensor.ref() in seen:
-      continue
-    seen.add(tensor.ref())
-    if tensor.ref() in by_output:
-      found.add(tensor.ref())
-    else:
-      waiting += tensor.op.inputs
-  return [call for output, call in by_output.items() if output in found]
+    if tensor.ref() not in seen:
+      seen.add(tensor.ref())
+      if tensor.ref() not in by_output:
+        waiting += tensor.op.inputs
+  return [call for output, call in by_output.items() if output in seen]
 
 
 def join(calls: Iterable[Call], network: tf.keras.Model) -> tf.Tensor:

@@ -223,10 +223,9 @@ def is_plain(network: Network, arguments: Sequence[Any]) -> bool:
     signature.bind(1, *arguments, name='')
   except TypeError:
     return True
-  _, second, *_ = [*signature.parameters.values(), None]
+  _, second, *_ = signature.parameters.values()
   return (
-    second is not None
-    and second.kind is second.POSITIONAL_OR_KEYWORD
+    second.kind is second.POSITIONAL_OR_KEYWORD
     and second.default is not second.empty
     and second.name not in _NUMBERS_OF_OUTPUTS
   )

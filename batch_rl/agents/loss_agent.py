@@ -287,12 +287,10 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     calls = {} if self._calls is None else self._calls
     if key not in calls:
       read = self._inputs[name](states) if name in self._inputs else states
-      is_online = network is self.networks['online']
-      calls[key] = (
-        self._recorder(read, *others)
-        if is_online
-        else (network(read, *others), features.LastCalls([], []))
-      )
+      if network is self.networks['online']:
+        calls[key] = self._recorder(read, *others)
+      else:  # Features are those of the online network.
+        calls[key] = network(read, *others), None
     return calls[key]
 
   def log_scalar(self, name: str, value: tf.Tensor) -> None:
@@ -466,9 +464,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
           f'{type(self).__name__} needs the column {name}, which only the data of '
           'offline agents has: choose another loss or backup.'
         )
-    names = [name for name in Batch._fields if name in transition]
     return Batch(
-      **{name: transition[name] for name in names},
+      **{n: transition[n] for n in Batch._fields if n in transition},
       step=step,
       seed=tf.stack([self._loss_seed, step]),
       columns={name: transition[name] for name in self.needs},

@@ -123,10 +123,15 @@ def train(
     row_sampler.check_counts(updates=updates)
   if seed is not None and not settings.is_integer(seed):
     raise ValueError(f'seed={seed!r} is not an integer.')
+  lines = _as_list(gin_bindings)
+  if wrong := [line for line in lines if not isinstance(line, str)]:
+    raise ValueError(
+      f'gin_bindings: {wrong[0]!r} is not a line such as "A.b = 3".'
+    )
   given = types.SimpleNamespace(
     replay_dir=os.fspath(data),
     gin_files=[*map(os.fspath, _as_list(gin_files))],
-    gin_bindings=_as_list(gin_bindings),
+    gin_bindings=lines,
     module_dirs=[],
     seed=None if seed is None else int(seed),
     init_checkpoint_dir=init_checkpoint_dir and os.fspath(init_checkpoint_dir),

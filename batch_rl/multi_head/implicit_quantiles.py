@@ -156,15 +156,13 @@ class ImplicitQuantileNetwork(tf.keras.Model):
     _, calls = self._recorder(state)
     hidden = features.dense_hidden(calls, self.q_network, 'IQN')
     self._embedding.units = hidden.inputs.shape[1]
-    hidden.layer.call = functools.partial(
-      self._at_taus, self._embedding, hidden.layer.call
-    )
+    hidden.layer.call = functools.partial(self._at_taus, hidden.layer.call)
 
   @tf.autograph.experimental.do_not_convert
-  def _at_taus(self, embed, call, psi, *args, **kwargs):
+  def _at_taus(self, call, psi, *args, **kwargs):
     """Calls the hidden layer with the rows psi(s) * phi(tau) of all levels."""
     self._psi = psi
     frequencies = math.pi * tf.range(self._embedding_dim, dtype=tf.float32)
-    phi = embed(tf.cos(frequencies * self._taus[:, :, None]))
+    phi = self._embedding(tf.cos(frequencies * self._taus[:, :, None]))
     rows = tf.reshape(psi[:, None, :] * phi, (-1, psi.shape[1]))
     return call(rows, *args, **kwargs)

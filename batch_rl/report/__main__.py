@@ -240,8 +240,8 @@ def _read(
     resolved = pathlib.Path(directory).resolve()
     given = [path for path in names if resolved.is_relative_to(path)]
     used.update(given)
-    given.sort(key=lambda path: len(path.parts))
-    named = names[given[-1]] if given else ()  # the folder nearest to the run
+    # The folder nearest to the run.
+    named = names[max(given, key=lambda path: len(path.parts))] if given else ()
     try:
       results.append(run_results.read_run(directory, *named))
     except run_results.NoResultsError as error:

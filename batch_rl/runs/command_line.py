@@ -329,6 +329,7 @@ def configure(
   bind(f'{create_agent}.agent_name', name)
   for line in files_of_2020.adapt(bindings, agents, agent_class):
     logging.info('%s', line)
+  games.check_runner(agents.kind)
   any_agent.bind(bindings, agents, agent_class)
   return name
 

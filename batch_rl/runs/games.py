@@ -9,7 +9,7 @@ from batch_rl.atari import roms
 from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.shards import manifests
 from batch_rl.minatar import games as minatar
-from batch_rl.runs.bindings import bound, gin_internals
+from batch_rl.runs.bindings import bound, files_of_2020, gin_internals
 
 _MINATAR = 'MinAtarEnvironment'
 # Settings that name the game.
@@ -74,6 +74,27 @@ def check_configured() -> None:
     roms.find_rom(game, bound.query('make_atari.rom_set') or 'auto')
   elif has_atari():
     raise ValueError(f'No game: bind {ATARI_SETTING}, e.g. to "Pong".')
+
+
+def check_runner(kind: str) -> None:
+  """Checks that not only the other kind's runner has an environment of its own.
+
+  Args:
+    kind: 'offline' or 'online'.
+
+  Raises:
+    ValueError: If it is so: the run would play Atari, or another game.
+  """
+  parameters = {
+    k: f'{runner}.create_environment_fn'
+    for k, runner in files_of_2020.RUNNERS.items()
+  }
+  own, [other] = parameters.pop(kind), parameters.values()
+  if bound.query(other) and not bound.query(own):
+    raise ValueError(
+      f'{other} has no effect on an {kind} run: bind {own}, as '
+      f'batch_rl/minatar/configs/{kind}.gin does.'
+    )
 
 
 def _environment_function() -> str | None:

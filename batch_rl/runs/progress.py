@@ -120,7 +120,6 @@ class Bar(tqdm.tqdm):
     self._about = dict(iteration=iteration, phase=phase, total=total, unit=unit)
     self._count: float = done
     self._begun = self._last = (time.monotonic(), float(done))
-    self._is_closed = False
     notebook = in_notebook()
     interactive = notebook or sys.stderr.isatty()
     super().__init__(
@@ -144,9 +143,9 @@ class Bar(tqdm.tqdm):
 
   def close(self) -> None:
     """Writes the rate of the phase."""
-    if self._count > self._begun[1] and not self._is_closed:
-      self._is_closed = True  # tqdm closes itself again.
+    if self._count > self._begun[1]:
       self._write(self._begun)
+      self._begun = self._last  # tqdm closes itself again.
     super().close()
 
   def _write(self, since):

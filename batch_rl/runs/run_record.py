@@ -368,5 +368,5 @@ def versions() -> dict[str, str]:
 def _command() -> str:
   """Returns the command line, quoted for a shell."""
   module = getattr(sys.modules['__main__'], '__spec__', None)
-  program = f'-m {module.name}' if module else sys.argv[0]
-  return shlex.join(['python', *program.split(), *sys.argv[1:]])
+  program = ['-m', module.name] if module else sys.argv[:1]
+  return shlex.join(['python', *program, *sys.argv[1:]])

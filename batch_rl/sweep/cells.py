@@ -65,10 +65,9 @@ def status(cell: plan.Cell) -> Status:
   record = _read_record(cell)
   state = record.get('state', WAITING)
   message = where = ''
-  is_same = record.get('arguments') == list(cell.arguments)
   if state == DONE:
     state, message = _since_done(cell, record)
-  elif not is_same:
+  elif record.get('arguments') != list(cell.arguments):
     state = WAITING  # The sweep has changed since then.
   elif state == RUNNING and not locks.is_locked(_lock_path(cell)):
     state = STOPPED

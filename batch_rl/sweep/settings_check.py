@@ -12,10 +12,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from batch_rl.runs import command_line
+from batch_rl.runs import command_line, gin_files
+from batch_rl.runs.bindings import gin_internals
 from batch_rl.sweep import cells, plan
 
 _OF_A_CELL = re.compile(r'--(\w+_dir|seed)=|.*\.game_name = ')
@@ -33,10 +35,12 @@ def run(statuses: Mapping[plan.Cell, cells.Status]) -> int:
     ValueError: If the check is killed.
   """
   methods: dict[tuple[str, ...], tuple] = {}
+  shared = set.intersection(*({*cell.gin_bindings} for cell in statuses))
   for cell, status in statuses.items():
     method = (*itertools.filterfalse(_OF_A_CELL.match, cell.arguments),)
     if cell.job != 'evaluate' and not status.attempts:
-      methods.setdefault(method, (cell.name, cell.job, cell.arguments))
+      own = [line for line in cell.gin_bindings if line not in shared]
+      methods.setdefault(method, (cell.name, cell.job, own, cell.arguments))
   if not methods:
     return 0
   # Python warns of forks if libraries have threads; nothing runs in them here.
@@ -48,17 +52,33 @@ def run(statuses: Mapping[plan.Cell, cells.Status]) -> int:
   return code
 
 
-def _check(job: str, arguments: Sequence[str]) -> None:
-  """Reads the settings of a cell as its program does."""
+def _check(job: str, own: Sequence[str], arguments: Sequence[str]) -> None:
+  """Reads the settings of a cell as its program does.
+
+  Of the bindings that not all cells have, `own`, none may be for another agent: methods
+  that differ by it would be equal.
+  """
   agents = plan.ONLINE if job == 'online' else plan.OFFLINE
   with command_line.user_errors():
     flags.FLAGS(arguments)
     sources = command_line.read_gin(agents)
-    command_line.configure(sources, f'create_{job}_agent', agents)
+    name = command_line.configure(sources, f'create_{job}_agent', agents)
+    from dopamine.tf.agents.dqn import dqn_agent
+
+    bases = dqn_agent.DQNAgent, *agents.base_classes()
+    statements = gin_files.binding_statements(gin_files.read([], own))
+    for _, selector, parameter, _, _ in statements:
+      owner: Any = gin_internals.find(selector).wrapped if parameter else None
+      is_agent = isinstance(owner, type) and issubclass(owner, bases)
+      if is_agent and not issubclass(agents.find(name), owner):
+        raise ValueError(
+          f'{selector}.{parameter} has no effect on {name}: give it in `agents:`, as the '
+          '`grid` or `gin_bindings` of the agents that have it.'
+        )
 
 
 if __name__ == '__main__':
-  for name, cell_job, (_, *of_program) in json.load(sys.stdin):
+  for name, cell_job, own, (_, *of_program) in json.load(sys.stdin):
     program = of_program[0]
     importlib.import_module(program)  # It defines the flags.
     package = program.rpartition('.')[0]
@@ -68,7 +88,7 @@ if __name__ == '__main__':
     sys.argv[0] = f'sweep: {name}'
     # Like each cell, in a process of its own: gin and Python keep all names.
     fork = multiprocessing.get_context('fork')
-    process = fork.Process(target=_check, args=(cell_job, of_program))
+    process = fork.Process(target=_check, args=(cell_job, own, of_program))
     process.start()
     process.join()
     if (code := process.exitcode or 0) < 0:

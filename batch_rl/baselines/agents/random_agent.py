@@ -128,5 +128,5 @@ class RandomAgent(gin_signatures.ForwardedParameters):
         self._action,
         reward,
         terminal,
-        unclipped_reward=logged_replay_buffer.unclipped(reward),
+        unclipped_reward=getattr(reward, 'unclipped', None),
       )

@@ -42,11 +42,6 @@ class ClippedReward(float):
     return clipped
 
 
-def unclipped(reward: float) -> float:
-  """Returns the unclipped value of a reward, or the reward if it is not clipped."""
-  return reward.unclipped if isinstance(reward, ClippedReward) else reward
-
-
 class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   """A circular replay memory whose checkpoint is the log itself.
 
@@ -90,7 +85,7 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       reward,
       terminal,
       truncated=kwargs.get('episode_end', False),
-      unclipped_reward=unclipped(reward),
+      unclipped_reward=getattr(reward, 'unclipped', None),
     )
 
   def sample_index_batch(self, batch_size: int) -> list[int]:

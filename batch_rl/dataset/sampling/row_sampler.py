@@ -178,7 +178,13 @@ class RowSampler:
     return {'rows': self._ranges.total, **hashes}
 
   def reseed(self, seed: int | Sequence[int] | None) -> None:
-    """Restarts at batch 0 with another seed; None for a random one."""
+    """Restarts at batch 0 with another seed; None for a random one.
+
+    Raises:
+      ValueError: If a seed is not an integer of at least 0.
+    """
+    for part in () if seed is None else np.atleast_1d(np.array(seed, object)):
+      check_counts(0, seed=part)
     self._key = np.random.SeedSequence(seed).generate_state(2, np.uint64)
     self._next = 0
 

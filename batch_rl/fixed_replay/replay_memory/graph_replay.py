@@ -240,10 +240,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     # A resumed iteration goes on where it was stopped.
     first, self._first_batch = self._first_batch, 0
     self.memory.reseed_from_itself()
-    self.memory.skip(first)
     self._use_frames(self.memory)
-    if self._prefetcher is not None:
-      self._prefetcher.restart(first)
+    self._skip(first)
 
   def close(self, wait: bool = True) -> None:
     """Ends the threads; no batches can be drawn afterwards.

@@ -105,11 +105,9 @@ class LoadedBuffers:
       part = self.buffers[j].sample_transition_batch(
         len(positions), (indices[positions] - self._first_rows[j]).tolist()
       )
-      for array, values in zip(batch, part, strict=True):
-        array[positions] = values
-    for element, array in zip(elements, batch, strict=True):
-      if element.name == 'indices':
-        array[:] = indices
+      for element, array, values in zip(elements, batch, part, strict=True):
+        is_index = element.name == 'indices'
+        array[positions] = indices[positions] if is_index else values
     return batch
 
 

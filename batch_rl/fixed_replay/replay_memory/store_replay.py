@@ -1,5 +1,6 @@
 """Shards of a compressed store, sampled as one of Dopamine's replay memories."""
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ class StoreReplay:
       logging.info(
         'To start at once next time, bind FixedReplayBuffer.cache_dir, or make a '
         'store for --replay_dir: python -m batch_rl.dataset convert %s STORE',
-        run_dir,
+        shlex.quote(run_dir),
       )
     self.store.wait(suffixes)
 

@@ -94,7 +94,7 @@ def of_statement(statement: config_parser.BindingStatement) -> Binding:
 
 def redirect(
   bindings: Iterable[Binding], former: Collection[str], current: Sequence[str]
-) -> list[list[Binding]]:
+) -> None:
   """Binds parameters of other names to a class; the last binding of each counts.
 
   Args:
@@ -102,15 +102,11 @@ def redirect(
     former: Full names that stand for the class.
     current: Full names of the class and of its base classes, the class first. A binding
       of a base class is replaced there. Else the first that has the parameter gets it.
-
-  Returns:
-    The bindings of each parameter that was bound by a former name.
   """
   by_parameter = collections.defaultdict(list)
   for binding in bindings:
     if binding.parameter and binding.selector in (*former, *current):
       by_parameter[binding.scope, binding.parameter].append(binding)
-  redirected = []
   for (_, parameter), same in by_parameter.items():
     selectors = [binding.selector for binding in same]
     if selectors[-1] in former:
@@ -120,11 +116,9 @@ def redirect(
         if parameter in parameters(gin_internals.find(c).wrapped)
       ]
       same[-1].move((owners or current)[0])
-    if replaced := [binding for binding in same if binding.selector in former]:
-      redirected.append(same)
-    for binding in replaced:
-      binding.remove()
-  return redirected
+    for binding in same:
+      if binding.selector in former:
+        binding.remove()
 
 
 def parameter_hint(parameter: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ _MEMORIES = {
   'offline': 'WrappedFixedReplayBuffer',
   'online': 'WrappedLoggedReplayBuffer',
 }
-_RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
+RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 
 
 def agent_name(
@@ -70,7 +70,7 @@ def adapt(
   bound_lib.redirect(
     [binding for binding in bound if binding.parameter == environment],
     [f'{_PROGRAM}.Runner'],
-    [gin_internals.find(_RUNNERS[agents.kind]).selector],
+    [gin_internals.find(RUNNERS[agents.kind]).selector],
   )
   lines = []
   if renamed := _rename_memories(bound, agents, agent_class):
@@ -97,11 +97,10 @@ def _rename_memories(bound, agents, agent_class):
   memory = gin_internals.find(_MEMORIES[agents.kind])
   parameters = inspect.signature(memory.wrapped).parameters
   known = [binding for binding in bound if binding.parameter in parameters]
-  groups = bound_lib.redirect(known, _FORMER_MEMORIES, [memory.selector])
+  bound_lib.redirect(known, _FORMER_MEMORIES, [memory.selector])
   return dict.fromkeys(
     f'{binding.configurable.__name__}.{binding.parameter}'
-    for same in groups
-    for binding in same
+    for binding in known
     if binding.selector in _FORMER_MEMORIES
   )
 

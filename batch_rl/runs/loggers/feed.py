@@ -98,7 +98,7 @@ class _Feed:
   def __init__(self, name, run):
     self._name = name
     # It finds the modules that this process finds.
-    code = f'import sys; sys.path[:] = {sys.path}; '
+    code = f'import sys; sys.path[:] = {[*map(str, sys.path)]}; '
     code += 'from batch_rl.runs.loggers import process; process.main()'
     self._process = subprocess.Popen(
       [sys.executable, '-c', code],

@@ -148,5 +148,4 @@ def test_the_log_has_truncated_episodes(tmp_path):
 def test_rewards_are_clipped_as_dopamine_does(reward):
   clipped = logged_replay_buffer.ClippedReward(reward)
   np.testing.assert_array_equal(float(clipped), np.clip(float(reward), -1, 1))
-  unclipped = logged_replay_buffer.unclipped(clipped)
-  np.testing.assert_array_equal(unclipped, float(reward))
+  np.testing.assert_array_equal(clipped.unclipped, float(reward))

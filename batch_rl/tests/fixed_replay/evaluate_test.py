@@ -92,7 +92,7 @@ def test_bindings_replace_the_runs_settings(base_dir, caplog):
     'atari_lib.create_atari_environment.sticky_actions=False',
   ]
   for bindings, number, expected in (
-    ([environments], None, (1, [40])),
+    ([environments, ''], None, (1, [40])),
     ([], 3, (3, [40] * 3)),
     (short, None, (1, [7, 7])),
   ):

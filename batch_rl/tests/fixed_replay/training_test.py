@@ -63,6 +63,10 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
     ({'agent': None}, 'agent=None is neither a name nor a class'),
     ({'gin_bindings': {'DQNAgent.gama': ['@x()']}}, 'does not know x'),
     ({'gin_bindings': 'A.b'}, 'gin cannot read `A.b`'),
+    (
+      {'gin_bindings': [('A.b', 1)]},
+      r"gin_bindings: \('A.b', 1\) is not a line",
+    ),
     ({'seed': 2}, 'choose another base_dir, .* accept_changes: - seed = 1'),
   ):
     with pytest.raises(ValueError, match=line) as refused:

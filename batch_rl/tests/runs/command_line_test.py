@@ -22,6 +22,7 @@ from batch_rl.dataset.shards import shard_reader
 from batch_rl.fixed_replay import agents, evaluate
 from batch_rl.fixed_replay import run_experiment as offline_runs
 from batch_rl.fixed_replay import train as offline
+from batch_rl.minatar import games as minatar
 from batch_rl.report import run_results
 from batch_rl.runs import command_line, games, progress, run_record
 from batch_rl.tests import (
@@ -175,6 +176,7 @@ HEADS = 'FixedReplayMultiHeadDQNAgent'
     ({'gin_bindings': [f'{GAME} = "Pnog"']}, 'Pong'),
     ({'gin_bindings': [f'{GAME} = "Breakout"']}, 'holds Pong'),
     ({'gin_bindings': ['make_atari.rom_set = "ancient"']}, 'ancient'),
+    ({'gin_files': ['rem.gin', minatar.ONLINE_CONFIG]}, minatar.OFFLINE_CONFIG),
   ],
 )
 def test_mistakes_end_in_one_line_before_anything_is_built(

@@ -69,7 +69,7 @@ def read_mlflow(base_dir):
 def run(tmp_path, monkeypatch):
   """A function `(loggers, stop_at=None)` that runs in a folder `loggers`."""
   (tmp_path / 'mine.py').write_text(MINE)
-  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setattr('sys.path', [str(tmp_path), *sys.path, tmp_path])
   base = resume_test.offline_run(tmp_path / 'log')
   *others, code = base.args
 

@@ -1,6 +1,8 @@
 """The record of a run that is resumed: compared, or refused."""
 
 import json
+import shlex
+import sys
 
 import pytest
 
@@ -124,6 +126,14 @@ def test_records_of_older_versions_resume(base_dir):
     path.write_text('{}')
   (base_dir / 'run.json').write_text(json.dumps({**old, 'unknown': [1e999]}))
   assert resume(base_dir)['seed'] == 5
+
+
+def test_the_command_can_be_typed_again(tmp_path, monkeypatch):
+  typed = ['my runs/run.py', '--base_dir=my runs']
+  monkeypatch.setattr(sys, 'argv', typed)
+  monkeypatch.setattr(sys.modules['__main__'], '__spec__', None)
+  record = run_record.start(str(tmp_path), seed=1, **SETTINGS)
+  assert shlex.split(record['command']) == ['python', *typed]
 
 
 @pytest.mark.parametrize('text', ['[]', '{"run_id": "a", "seed": "5"}', '{"'])

@@ -19,6 +19,8 @@ OFFLINE = 'agents: dqn_adam\ngrid: {AnyAgent.gamma: [0.9, 2.0]}'
 ONLINE = (
   'agents: dqn_adam\njob: online\ngin_bindings: LoggedRunner.training_step = 9'
 )
+HEADS = 'FixedReplayMultiHeadDQNAgent.num_heads'
+OF_OTHERS = f'agents: [rem, dqn]\ngrid: {{{HEADS}: [5, 9]}}'
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def path(tmp_path, monkeypatch):
   [
     (OFFLINE, 'dqn_adam gamma=2.0 Pong 1 seed 1', 'AnyAgent.gamma=2.0 is not'),
     (ONLINE, 'dqn_adam Pong 1', 'did you mean training_steps'),
+    (OF_OTHERS, 'dqn num_heads=5 Pong 1 seed 1', f'{HEADS} has no effect on'),
   ],
 )
 def test_a_wrong_setting_is_named_in_one_line(path, capfd, text, cell, message):

@@ -95,6 +95,9 @@ def test_padding_after_a_gap_is_no_step(tmp_path, lengths, run, gone, left):
     sampler.named_columns([3, -1], ['return_to_go'])
   with pytest.raises(ValueError, match='batches=-1 is not an integer >= 1'):
     sampler.batches(0, 4, -1)
+  for seed, wrong in ((-1, '-1'), (1.5, '1.5'), ('1', "'1'"), ([3, -1], '-1')):
+    with pytest.raises(ValueError, match=f'seed={wrong} is not an integer'):
+      sampler.reseed(seed)
 
 
 def reveals_its_padding(run, suffix, logged_with):
