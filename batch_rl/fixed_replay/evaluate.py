@@ -136,10 +136,11 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     agent,
     create_checked_environment,
   )
-  names = (line.split('=')[0].strip() for line in given.gin_bindings)
-  parameters = tuple(name for name in names if '.' in name)
+  names = [line.split('=')[0].strip() for line in given.gin_bindings]
   for name in command_line.unused_bindings():
-    if name.endswith(parameters) and 'FixedReplayRunner.' not in name:
+    if (
+      any(n.endswith(name) for n in names) and 'FixedReplayRunner.' not in name
+    ):
       logging.warning(
         'The gin binding %s has no effect on this evaluation.', name
       )

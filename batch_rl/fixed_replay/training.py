@@ -119,8 +119,9 @@ def train(
     KeyboardInterrupt: After Ctrl-C or SIGTERM. The run has saved if it was training,
       unless Ctrl-C was pressed twice.
   """
-  if updates is not None:
-    row_sampler.check_counts(updates=updates)
+  counts = {'iterations': iterations, 'updates': updates}
+  given_counts = {n: v for n, v in counts.items() if v is not None}
+  row_sampler.check_counts(**given_counts)
   if seed is not None and not settings.is_integer(seed):
     raise ValueError(f'seed={seed!r} is not an integer.')
   lines = _as_list(gin_bindings)
@@ -158,9 +159,7 @@ def train(
 def _as_list(given: Any) -> list[Any]:
   """Returns paths or bindings as a list."""
   if isinstance(given, Mapping):
-    # NumPy's numbers are no text of gin.
-    plain = {n: getattr(v, 'tolist', lambda v=v: v)() for n, v in given.items()}
-    return [f'{n} = {syntax.format_value(v)}' for n, v in plain.items()]
+    return [f'{n} = {syntax.format_value(v)}' for n, v in given.items()]
   return [given] if isinstance(given, str | os.PathLike) else [*(given or ())]
 
 

@@ -254,6 +254,7 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
     name: value
     for name, value in bindings.items()
     if settings_lib.affects(name) is settings_lib.Affects.RESULTS
+    and name not in record.get('unused_bindings', ())
     and not ('replay_dir' in record and settings_lib.is_online(name))
   }
   if _initial_weights(record):
@@ -331,11 +332,15 @@ def _evaluations(directory: str) -> dict[int, _Evaluation]:
   path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
   logged = safe_pickle.loads(files.read_bytes(path))
   for name, statistics in logged.items():
+    keys = 'eval_episode_returns', 'eval_average_return'
+    returns, means = (statistics.get(key, ()) for key in keys)
     match = re.fullmatch(r'iteration_(\d+)', str(name))
-    count = len(statistics.get('eval_episode_returns', ()))
-    if match and count and 'eval_average_return' in statistics:
-      mean = statistics['eval_average_return'][-1]
-      evaluations[int(match[1])] = float(mean), count, {}
+    if match and bool(len(returns)) != bool(len(means)):
+      raise ValueError(
+        f'{name} of its log has only one of {" and ".join(keys)}'
+      )
+    if match and len(returns):
+      evaluations[int(match[1])] = float(means[-1]), len(returns), {}
   return evaluations
 
 

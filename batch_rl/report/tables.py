@@ -135,6 +135,7 @@ def runs_table(compared: Comparison, excluded: Iterable[Excluded]) -> Table:
       **run.protocol,
       **run.provenance,
       'directory': run.directory,
+      'left_out': '',
     }
     for method, run in compared.runs
   ]

@@ -408,10 +408,10 @@ def unused_bindings() -> list[str]:
   others = () if games.has_atari() else (_ATARI,)
   read = gin_internals.read_values()
   return sorted(
-    f'{"/".join(filter(None, scope_and_selector))}.{parameter}'
-    for scope_and_selector, parameters in gin_internals.bound_values().items()
+    f'{scope and f"{scope}/"}{gin_internals.short_name(selector)}.{parameter}'
+    for (scope, selector), parameters in gin_internals.bound_values().items()
     for parameter in parameters
-    if parameter not in read.get(scope_and_selector, {})
-    and scope_and_selector[1] != 'gin.macro'
-    and not scope_and_selector[1].startswith(others)
+    if parameter not in read.get((scope, selector), {})
+    and selector != 'gin.macro'
+    and not selector.startswith(others)
   )

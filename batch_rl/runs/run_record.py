@@ -55,6 +55,7 @@ _SCHEMA = {
   'create_agent': _FUNCTION,
   'create_environment': _FUNCTION,
   'modules': [str],
+  'unused_bindings': [str],
 }
 _locks: dict[str, locks.Lock] = {}  # by path, held until the process ends
 

@@ -15,6 +15,7 @@ from dopamine.discrete_domains import atari_lib, run_experiment
 from batch_rl.agents import restored_weights
 from batch_rl.runs import (
   checkpoints,
+  command_line,
   environments,
   evaluations,
   interruption,
@@ -289,6 +290,9 @@ class RecordedRunner(run_experiment.Runner):
         self._save(end, None)
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(end)
+      if not is_done:  # Until now, code of the user may have read them.
+        self.record['unused_bindings'] = command_line.unused_bindings()
+        run_record.write(self._base_dir, self.record)
       self._conclude()
 
   def _conclude(self) -> None:

@@ -56,6 +56,13 @@ def run(
       f'The Ray cluster at {address} does not answer: {" ".join(str(error).split())}. '
       'If it was started with a token, set RAY_AUTH_MODE=token here.'
     ) from error
+  except Exception as error:  # The errors of a start have no common class.
+    if address:
+      raise
+    raise ValueError(
+      f'Ray did not start on this machine: {" ".join(str(error).split())} If the '
+      'machine was busy, run the same command again.'
+    ) from error
   signal.signal(signal.SIGTERM, handler)  # ray.init installs its own.
   try:
     _check_fit(sweep)

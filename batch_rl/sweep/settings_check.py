@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from batch_rl.runs import command_line, gin_files
-from batch_rl.runs.bindings import gin_internals
+from batch_rl.runs.bindings import bound, gin_internals
 from batch_rl.sweep import cells, plan
 
 _OF_A_CELL = re.compile(r'--(\w+_dir|seed)=|.*\.game_name = ')
@@ -69,8 +69,13 @@ def _check(job: str, own: Sequence[str], arguments: Sequence[str]) -> None:
     statements = gin_files.binding_statements(gin_files.read([], own))
     for _, selector, parameter, _, _ in statements:
       owner: Any = gin_internals.find(selector).wrapped if parameter else None
-      is_agent = isinstance(owner, type) and issubclass(owner, bases)
-      if is_agent and not issubclass(agents.find(name), owner):
+      classes = filter(gin_internals.selector_of, agents.find(name).__mro__)
+      if selector.endswith('AnyAgent'):
+        has = any(parameter in bound.parameters(c) for c in classes)
+      else:
+        is_agent = isinstance(owner, type) and issubclass(owner, bases)
+        has = not is_agent or owner in classes
+      if not has:
         raise ValueError(
           f'{selector}.{parameter} has no effect on {name}: give it in `agents:`, as the '
           '`grid` or `gin_bindings` of the agents that have it.'

@@ -225,11 +225,11 @@ def list_directory(path: str) -> list[str]:
     return os.listdir(path)
   except OSError as error:
     hint = ''
-    if isinstance(error, FileNotFoundError):
+    if path and isinstance(error, FileNotFoundError):
       with contextlib.suppress(OSError):
         hint = _hint(path)
     raise ValueError(
-      f'{path} cannot be listed: {error.strerror}{hint}.'
+      f'{path or "An empty path"} cannot be listed: {error.strerror}{hint}.'
     ) from error
 
 

@@ -110,7 +110,8 @@ def loads(content: bytes) -> Any:
   except (ValueError, MemoryError):
     raise
   except Exception as error:  # A damaged pickle can raise any exception.
-    raise ValueError(f'it is damaged ({error})') from error
+    reason = f'{type(error).__name__}: {error}'
+    raise ValueError(f'it is damaged ({reason})') from error
 
 
 def dumps(content: Any) -> bytes:

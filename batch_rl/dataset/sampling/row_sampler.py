@@ -5,6 +5,7 @@ Batch k is a function of (seed, k), whichever thread makes it.
 
 import functools
 import math
+import numbers
 import threading
 import zlib
 from collections.abc import Iterable, Sequence
@@ -31,9 +32,9 @@ def check_counts(least: int = 1, /, **numbers: Any) -> None:
 
 
 def check_gamma(gamma: float) -> None:
-  """Raises a ValueError unless a discount factor is in [0, 1]."""
-  if not 0 <= gamma <= 1:
-    raise ValueError(f'gamma={gamma} is not in [0, 1].')
+  """Raises a ValueError unless a discount factor is a number in [0, 1]."""
+  if not (isinstance(gamma, numbers.Real) and 0 <= gamma <= 1):
+    raise ValueError(f'gamma={gamma!r} is not a number in [0, 1].')
 
 
 def as_rows(rows: Any) -> np.ndarray:

@@ -63,6 +63,7 @@ class Sampler(row_sampler.RowSampler):
     row_sampler.check_counts(
       stack_size=stack_size, update_horizon=update_horizon
     )
+    row_sampler.check_gamma(gamma)
     padding = store.logged_padding
     if padding is not None and padding + 1 < stack_size:
       logging.warning(

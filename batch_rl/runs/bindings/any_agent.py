@@ -61,6 +61,10 @@ def bind(
       used.append(binding)
     else:
       binding.remove()
+      if not binding.file:
+        logging.warning(
+          'The gin binding %s has no effect on this run.', binding.name
+        )
   bound.redirect(used, [_ANY], [*owners])
 
   def name(binding):

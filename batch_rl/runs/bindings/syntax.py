@@ -4,6 +4,7 @@ gin's own messages for the commonest mistakes name objects of Python's parser.
 """
 
 import io
+import os
 import re
 import tokenize
 from typing import Any, NamedTuple
@@ -86,8 +87,13 @@ def _remedy(line: str) -> str:
 
 def format_value(value: Any) -> str:
   """Returns a value in gin syntax; text that begins with @ or % is a reference."""
+  value = getattr(value, 'tolist', lambda: value)()  # of NumPy
   if isinstance(value, list):
     return f'[{", ".join(map(format_value, value))}]'
+  if isinstance(value, tuple):
+    return f'({"".join(f"{format_value(part)}, " for part in value)})'
+  if isinstance(value, os.PathLike):
+    value = os.fspath(value)
   if isinstance(value, str) and value.startswith(('@', '%')):
     return value
   return repr(value)

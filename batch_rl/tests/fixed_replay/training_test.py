@@ -7,6 +7,7 @@ import signal
 import sys
 
 import gin
+import numpy as np
 import pytest
 
 import batch_rl
@@ -38,7 +39,12 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   cartpole.write_log('CartPole/1/replay_logs')
   gin.parse_config('run_seed.seed = 7')
   before = random.getstate()
-  whole = call(None, 2, updates=50)
+  value = np.float64(3.0), pathlib.Path('a b'), '@CQL()'
+  unused = {'tf.train.RMSPropOptimizer.name': value}
+  whole = call(None, 2, updates=50, gin_bindings=unused)
+  record = run_record.read(whole.base_dir)
+  assert (name := 'RMSPropOptimizer.name') in record['unused_bindings']
+  assert f"\n{name} = (3.0, 'a b', @CQL())\n" in record['gin_config']
   assert random.getstate() == before and not gin.config_is_locked()
   assert gin.query_parameter('run_seed.seed') == 7
   assert whole.base_dir == 'runs/dqn/CartPole/1'
@@ -55,7 +61,8 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   for given, line in (
     ({'agent': 'dqm'}, r"Unknown agent 'dqm' \(did you mean dqn\?\)"),
     ({'data': 'none'}, 'none'),
-    ({'iterations': 0}, 'num_iterations=0 is not allowed'),
+    ({'iterations': 0}, 'iterations=0 is not an integer >= 1'),
+    ({'iterations': '1'}, "iterations='1' is not an integer"),
     ({'updates': -1}, 'updates=-1 is not an integer'),
     ({'updates': 1e3}, 'updates=1000.0 is not an integer'),
     ({'seed': 1.5}, 'seed=1.5 is not an integer'),

@@ -33,6 +33,12 @@ def read(tmp_path):
   return make
 
 
+def test_unused_bindings_make_no_method(read):
+  unused = 'RMSPropOptimizer.decay'
+  run = read({'unused_bindings': [unused]}, f'{unused} = 1\nMine.decay = 2')
+  assert (run.config.get(unused), run.config['Mine.decay']) == (None, '2')
+
+
 OWN = {'agent': 'mine.CQLAgent'}
 
 
@@ -173,6 +179,15 @@ def test_dopamine_logs(tmp_path):
   (base_dir / 'logs' / 'log_3').write_bytes(evil)
   with pytest.raises(run_results.NoResultsError):
     run_results.read_run(str(base_dir), 'Rainbow')
+  (base_dir / 'logs' / 'log_4').write_bytes(b'')
+  with pytest.raises(run_results.NoResultsError, match=r'damaged \(EOFError'):
+    run_results.read_run(str(base_dir), 'Rainbow')
+  whole = {'eval_episode_returns': [9.0], 'eval_average_return': [9.0]}
+  for one in whole:
+    content = {'iteration_0': whole, 'iteration_1': {**whole, one: []}}
+    (base_dir / 'logs' / 'log_4').write_bytes(pickle.dumps(content))
+    with pytest.raises(run_results.NoResultsError, match='iteration_1 .* one'):
+      run_results.read_run(str(base_dir), 'Rainbow')
   assert not (tmp_path / 'stolen').exists()
 
 

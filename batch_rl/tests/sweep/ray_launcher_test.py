@@ -3,6 +3,7 @@
 import os
 import signal
 import types
+from unittest import mock
 
 import pytest
 import ray
@@ -49,6 +50,12 @@ def test_a_cell_fits_on_a_machine(no_cluster, needs, lack):
     assert signal.getsignal(signal.SIGTERM) is handler
   finally:
     signal.signal(signal.SIGTERM, before)
+
+
+def test_a_start_that_fails(monkeypatch):
+  monkeypatch.setattr(ray, 'init', mock.Mock(side_effect=Exception('a\nb.')))
+  with pytest.raises(ValueError, match='Ray did not start .*: a b. If'):
+    ray_launcher.run(made_up_sweeps.make(), [], lambda: False)
 
 
 def test_a_missing_cluster():

@@ -20,7 +20,10 @@ ONLINE = (
   'agents: dqn_adam\njob: online\ngin_bindings: LoggedRunner.training_step = 9'
 )
 HEADS = 'FixedReplayMultiHeadDQNAgent.num_heads'
-OF_OTHERS = f'agents: [rem, dqn]\ngrid: {{{HEADS}: [5, 9]}}'
+OF_OTHERS, OF_ANY_OTHER = (
+  f'agents: [rem, dqn]\ngrid: {{{name}: [5, 9]}}'
+  for name in (HEADS, 'AnyAgent.num_heads')
+)
 
 
 @pytest.fixture
@@ -35,15 +38,21 @@ def path(tmp_path, monkeypatch):
     (OFFLINE, 'dqn_adam gamma=2.0 Pong 1 seed 1', 'AnyAgent.gamma=2.0 is not'),
     (ONLINE, 'dqn_adam Pong 1', 'did you mean training_steps'),
     (OF_OTHERS, 'dqn num_heads=5 Pong 1 seed 1', f'{HEADS} has no effect on'),
+    (
+      OF_ANY_OTHER,
+      'dqn num_heads=5 Pong 1 seed 1',
+      'AnyAgent.num_heads has no',
+    ),
   ],
 )
 def test_a_wrong_setting_is_named_in_one_line(path, capfd, text, cell, message):
   path.write_text(SWEEP + text)
   assert sweep_main.main([str(path), '--dry_run']) == 2
-  output, line = capfd.readouterr()
+  output, error = capfd.readouterr()
   assert 'waiting of ' in output
-  assert line.startswith(f'sweep: {cell}: error: ')
-  assert message in line and line.count('\n') == 1
+  *warnings, line = error.splitlines()
+  assert len(warnings) == (text == OF_ANY_OTHER)  # The program's own.
+  assert line.startswith(f'sweep: {cell}: error: ') and message in line
 
 
 def test_agents_of_the_same_name_do_not_meet(path, capfd):

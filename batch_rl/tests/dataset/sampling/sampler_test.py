@@ -205,8 +205,9 @@ def test_wrong_numbers(opened, name, value):
   """Compiled code would write outside its memory."""
   with pytest.raises(ValueError, match=f'{name}={value}'):
     sampler_lib.Sampler(opened, **{'stack_size': 4, name: value})
-  with pytest.raises(ValueError, match='gamma=1.1'):
-    sampler_lib.Sampler(opened, 4, gamma=1.1)
+  for gamma in (1.1, '0.9', None):
+    with pytest.raises(ValueError, match=f'gamma={gamma!r} is not a number'):
+      sampler_lib.Sampler(opened, 4, gamma=gamma)
   with pytest.raises(ValueError, match="'' is not a subset"):
     sampler_lib.Sampler(opened, 4, subset='')
 

@@ -100,9 +100,10 @@ def test_the_first_class_with_the_parameter_gets_it():
   assert 'updates_per_run' not in gin_files.config_text()
 
 
-def test_parameters_of_other_agents_are_left_out_and_of_none_refused():
+def test_parameters_of_other_agents_are_left_out_and_of_none_refused(caplog):
   bind('AnyAgent.num_heads = 3')
   assert 'num_heads' not in gin_files.config_text()
+  assert 'AnyAgent.num_heads has no effect' in caplog.text
   gin.clear_config()
   with pytest.raises(ValueError, match='AnyAgent.gama.*mean gamma'):
     bind('AnyAgent.gama = 0.5')
