@@ -64,14 +64,14 @@ class UpdateLoop:
     # Weak: otherwise the graph would keep the agent and its data in memory.
     weak = weakref.proxy(agent)
 
-    def current_step():
-      return np.int64(weak.training_steps)
+    def current_step():  # with a dimension; see `LossAgent._replay_batch`
+      return np.array([weak.training_steps])
 
     placeholder = tf.compat.v1.placeholder_with_default
     with tf.device('/cpu:*'):  # Python functions run on the CPU
       step = tf.numpy_function(current_step, [], tf.int64)
       self._synchronises = placeholder(np.int64(0), ())  # 1 in `run`
-    self._first_step = placeholder(tf.ensure_shape(step, ()), ())
+    self._first_step = placeholder(tf.reshape(step, ()), ())
     self._end = placeholder(self._first_step + 1, ())
     with tf.compat.v1.device(_with_input), tf.control_dependencies(ready):
       self._results = self._updates(self._first_step, self._end)

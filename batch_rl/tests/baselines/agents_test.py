@@ -1,9 +1,11 @@
 """The contract of every online agent."""
 
+import gc
 import json
 import pickle
 import random
 import re
+import sys
 import tempfile
 
 import gin
@@ -173,6 +175,20 @@ def test_an_environment_may_reuse_its_array(name, make_agent, tmp_path):
   agent.log_final_buffer()
   logged = cartpole.read_log(tmp_path / 'replay_logs')['observation']
   np.testing.assert_array_equal(logged[:30, 0, 0], np.arange(30))
+
+
+def test_updates_leave_no_objects_behind(make_agent):
+  """TensorFlow leaks one for each result of a Python function without dimensions."""
+  agent = make_agent('multi_head_dqn', transform_strategy='STOCHASTIC')
+  play(agent, [30])
+  agent.training_steps = 1000  # Python keeps small integers.
+  for updates in 100, 2000:
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(updates):
+      agent._sess.run(agent._train_op)
+  gc.collect()
+  assert sys.getallocatedblocks() - before < updates / 4
 
 
 def test_heads_on_one_torso_are_no_separate_networks(make_agent, tmp_path):
