@@ -186,6 +186,9 @@ class Endurance:
 
   def _arguments(self, run: Run, directory: pathlib.Path) -> list[str]:
     training, evaluation = EXTENT[run.job, run.size]
+    if run.name == 'online-minatar-random':
+      # Else it has a thousand iterations, and each writes the statistics of all again.
+      training = 500_000
     if run.job == 'online':
       package, runner = 'baselines', 'LoggedRunner'
       data = f'--replay_log_dir={directory / "log"}'
