@@ -138,9 +138,8 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   )
   names = [line.split('=')[0].strip() for line in given.gin_bindings]
   for name in command_line.unused_bindings():
-    if (
-      any(n.endswith(name) for n in names) and 'FixedReplayRunner.' not in name
-    ):
+    is_given = any(line.endswith(name) for line in names)
+    if is_given and 'FixedReplayRunner.' not in name:
       logging.warning(
         'The gin binding %s has no effect on this evaluation.', name
       )

@@ -77,13 +77,13 @@ def check_configured() -> None:
 
 
 def check_runner(kind: str) -> None:
-  """Checks that not only the other kind's runner has an environment of its own.
+  """Checks that an environment is bound for the runner of a kind, if for any.
 
   Args:
     kind: 'offline' or 'online'.
 
   Raises:
-    ValueError: If it is so: the run would play Atari, or another game.
+    ValueError: If only the other runner has one: the run would play Atari.
   """
   parameters = {
     k: f'{runner}.create_environment_fn'

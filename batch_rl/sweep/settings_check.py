@@ -70,7 +70,7 @@ def _check(job: str, own: Sequence[str], arguments: Sequence[str]) -> None:
     for _, selector, parameter, _, _ in statements:
       owner: Any = gin_internals.find(selector).wrapped if parameter else None
       classes = filter(gin_internals.selector_of, agents.find(name).__mro__)
-      if selector.endswith('AnyAgent'):
+      if selector in ('AnyAgent', 'batch_rl.AnyAgent'):
         has = any(parameter in bound.parameters(c) for c in classes)
       else:
         is_agent = isinstance(owner, type) and issubclass(owner, bases)
