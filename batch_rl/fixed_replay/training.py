@@ -119,9 +119,9 @@ def train(
     KeyboardInterrupt: After Ctrl-C or SIGTERM. The run has saved if it was training,
       unless Ctrl-C was pressed twice.
   """
-  counts = {'iterations': iterations, 'updates': updates}
-  given_counts = {n: v for n, v in counts.items() if v is not None}
-  row_sampler.check_counts(**given_counts)
+  for name, count in (('iterations', iterations), ('updates', updates)):
+    if count is not None:
+      row_sampler.check_counts(**{name: count})
   if seed is not None and not settings.is_integer(seed):
     raise ValueError(f'seed={seed!r} is not an integer.')
   lines = _as_list(gin_bindings)

@@ -9,7 +9,7 @@ from batch_rl.atari import roms
 from batch_rl.dataset import game_names, run_directories
 from batch_rl.dataset.shards import manifests
 from batch_rl.minatar import games as minatar
-from batch_rl.runs.bindings import bound, files_of_2020, gin_internals
+from batch_rl.runs.bindings import bound, gin_internals, settings
 
 _MINATAR = 'MinAtarEnvironment'
 # Settings that name the game.
@@ -87,7 +87,7 @@ def check_runner(kind: str) -> None:
   """
   parameters = {
     k: f'{runner}.create_environment_fn'
-    for k, runner in files_of_2020.RUNNERS.items()
+    for k, runner in settings.RUNNERS.items()
   }
   own, [other] = parameters.pop(kind), parameters.values()
   if bound.query(other) and not bound.query(own):
@@ -146,7 +146,7 @@ def check_game(
   if not (game and logged) or game == logged:
     return
   if game_names.known(logged) is None:
-    runner = 'LoggedRunner' if is_online else 'FixedReplayRunner'
+    runner = settings.RUNNERS['online' if is_online else 'offline']
     advice = f'bind {runner}.create_environment_fn to that of {logged}'
   elif minatar.is_minatar(game) != minatar.is_minatar(logged):
     verb = 'remove' if minatar.is_minatar(game) else 'add'

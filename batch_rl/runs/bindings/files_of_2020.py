@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from batch_rl.agents import registry
 from batch_rl.runs.bindings import bound as bound_lib
-from batch_rl.runs.bindings import gin_internals
+from batch_rl.runs.bindings import gin_internals, settings
 
 _PROGRAM = 'dopamine.discrete_domains.run_experiment'
 _AGENT_NAME = f'{_PROGRAM}.create_agent', 'agent_name'
@@ -26,7 +26,6 @@ _MEMORIES = {
   'offline': 'WrappedFixedReplayBuffer',
   'online': 'WrappedLoggedReplayBuffer',
 }
-RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 
 
 def agent_name(
@@ -70,7 +69,7 @@ def adapt(
   bound_lib.redirect(
     [binding for binding in bound if binding.parameter == environment],
     [f'{_PROGRAM}.Runner'],
-    [gin_internals.find(RUNNERS[agents.kind]).selector],
+    [gin_internals.find(settings.RUNNERS[agents.kind]).selector],
   )
   lines = []
   if renamed := _rename_memories(bound, agents, agent_class):

@@ -153,6 +153,8 @@ _RATE = _number(0, 1000, above=True)
 
 # Classes by name; reports read settings of classes that they cannot import.
 RUNNER = r'\w*Runner'
+# This package's runners by kind.
+RUNNERS = {'offline': 'FixedReplayRunner', 'online': 'LoggedRunner'}
 # Defaults of Dopamine's runner, and of its agents for `update_period`.
 DEFAULTS = {
   'num_iterations': 200,
