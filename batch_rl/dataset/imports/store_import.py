@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from batch_rl import __version__
@@ -265,7 +265,7 @@ class StoreImport:
     entries = sorted([*others, entry], key=lambda e: e['suffix'])
     self._manifest |= {
       'rows': sum(e['rows'] for e in entries),
-      'episodes': _combine([e['episodes'] for e in entries]),
+      'episodes': manifests.combine_episodes([e['episodes'] for e in entries]),
       'shards': entries,
     }
     manifests.write(self.directory, self._manifest)
@@ -332,20 +332,6 @@ def _train(
   frames = ((found, i) for found in episodes_frames for i in range(len(found)))
   task = list(itertools.islice(frames, _TRAINING_FRAMES))
   return compression_dictionary.train([part_rows.decode(task)]) if task else b''
-
-
-def _combine(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-  """Combines the shards' `manifests.describe_episodes`."""
-  total = sum(entry['count'] for entry in described)
-  combined: dict[str, Any] = {'count': total}
-  for name in ('return', 'unclipped_return', 'agent_steps'):
-    if all(name in entry for entry in described):
-      combined[name] = {
-        'mean': sum(e['count'] * e[name]['mean'] for e in described) / total,
-        'min': min(e[name]['min'] for e in described),
-        'max': max(e[name]['max'] for e in described),
-      }
-  return combined
 
 
 def import_parts(

@@ -1,7 +1,7 @@
 """The manifest of a run: `manifest.json`, written beside its shards."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,9 @@ PADDING = 3
 
 _COUNT = range(2**53)
 _STATISTICS = {'mean': float, 'min': float, 'max': float}
-_EPISODES = {
-  'count': _COUNT,
-  'return': _STATISTICS,
-  'unclipped_return': _STATISTICS,
-  'agent_steps': _STATISTICS,
-}
+# What is described of episodes.
+_DESCRIBED = 'return', 'unclipped_return', 'agent_steps'
+_EPISODES = {'count': _COUNT, **dict.fromkeys(_DESCRIBED, _STATISTICS)}
 # Description of an environment, here and in the record of a run.
 ENVIRONMENT_SCHEMA = {
   'game': str,
@@ -197,12 +194,29 @@ def describe_episodes(episodes: list[list]) -> dict[str, Any]:
   Args:
     episodes: `[last row, return, unclipped return, agent steps]` of each.
   """
-  names = ('return', 'unclipped_return', 'agent_steps')
   statistics: dict[str, Any] = {'count': len(episodes)}
   if episodes:
-    columns = zip(names, np.array(episodes)[:, 1:].T, strict=True)
+    columns = zip(_DESCRIBED, np.array(episodes)[:, 1:].T, strict=True)
     statistics |= {name: describe_values(values) for name, values in columns}
   return statistics
+
+
+def combine_episodes(described: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """Returns the `describe_episodes` of a run from those of its parts.
+
+  A value that one part lacks is left out.
+  """
+  found = [part for part in described if part['count']]
+  total = sum(part['count'] for part in found)
+  combined: dict[str, Any] = {'count': total}
+  for name in _DESCRIBED:
+    if found and all(name in part for part in found):
+      combined[name] = {
+        'mean': sum(p['count'] * p[name]['mean'] for p in found) / total,
+        'min': min(p[name]['min'] for p in found),
+        'max': max(p[name]['max'] for p in found),
+      }
+  return combined
 
 
 def describe_values(values: np.ndarray) -> dict[str, float]:

@@ -137,7 +137,7 @@ class ReplayLog:
     self.at_episode_start = True
     # [return, unclipped return, agent steps] of the current episode.
     self._episode = [0.0, 0.0, 0]
-    # [last row, return, unclipped return, agent steps] of finished episodes.
+    # [last row, return, unclipped return, agent steps] of the current shard's episodes.
     self._episodes: list[list] = []
     self.truncated_rows: list[int] = []
     self._shards: list[dict] = []  # Manifest entries of finished shards.
@@ -285,9 +285,11 @@ class ReplayLog:
       self.rows = state['rows']
       self.at_episode_start = state['at_episode_start']
       self._episode = list(state['episode'])
-      self._episodes = list(state['episodes'])
       self.truncated_rows = list(state.get('truncated_rows', []))
       self._shards = list(state['shards'])
+      # Earlier versions saved those of finished shards, too.
+      finished = sum(entry['rows'] for entry in self._shards)
+      self._episodes = [e for e in state['episodes'] if e[0] >= finished]
       self._safe_rows = self._last_checkpoint_rows = self.rows
       # A closed log can be read by others until a row arrives.
       if self._closed_rows() != self.rows:
@@ -450,7 +452,7 @@ class ReplayLog:
       % capacity,
     )
     first = start - (writer.carry is not None)
-    episodes = [e for e in self._episodes if first <= e[0] < start + cursor]
+    episodes = [e for e in self._episodes if e[0] < start + cursor]
     described = {os.path.basename(p): manifests.describe_file(p) for p in paths}
     entry = {
       'suffix': writer.suffix,
@@ -460,6 +462,7 @@ class ReplayLog:
       'files': described,
     }
     self._shards.append(entry)
+    del self._episodes[: len(episodes)]  # The other thread may append to it.
     self._write_manifest(start + cursor)
 
   def _describe_rows(self) -> dict:
@@ -473,13 +476,16 @@ class ReplayLog:
     }
 
   def _write_manifest(self, rows: int) -> None:
-    episodes = [e for e in self._episodes if e[0] < rows]
+    newest = [e for e in self._episodes if e[0] < rows]
+    described = [entry['episodes'] for entry in self._shards]
     content = {
       'manifest_version': 1,
       **self.metadata,
       'rows': rows,
       'safe_rows': self._safe_rows,
-      'episodes': manifests.describe_episodes(episodes),
+      'episodes': manifests.combine_episodes(
+        [*described, manifests.describe_episodes(newest)]
+      ),
       'format': self._describe_rows(),
       'shards': self._shards,
       manifests.TRUNCATED_ROWS: [r for r in self.truncated_rows if r < rows],

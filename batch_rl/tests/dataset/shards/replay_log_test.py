@@ -36,13 +36,21 @@ def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
     first.close()
   elif end == 'killed':
     first.checkpoint()  # The agent's side of this checkpoint was never written.
+  logged = shards.with_padding(episodes, stack_size)
+  ends = [i + 1 for i, row in enumerate(logged) if row.frame]
+  expected = logged[: ends[checkpointed - 1] if checkpointed else 0]
+  returns = [sum(row.reward for row in episode) for episode in episodes]
+  last_rows = [i for i, row in enumerate(expected) if row.terminal]
+  described = zip(last_rows, returns, returns, lengths, strict=False)
+  saved = [[*episode] for episode in described]
+  finished = sum(entry['rows'] for entry in state['shards'])
+  assert state['episodes'] == [e for e in saved if e[0] >= finished]
+  if data.draw(st.booleans()):  # Earlier versions saved all.
+    state['episodes'] = saved
   second = first
   if end != 'in use':
     second = shards.make_log(directory, capacity, stack_size, run_id='a')
   second.restore(state)
-  logged = shards.with_padding(episodes, stack_size)
-  ends = [i + 1 for i, row in enumerate(logged) if row.frame]
-  expected = logged[: ends[checkpointed - 1] if checkpointed else 0]
   assert second.rows == len(expected)
   assert second.at_episode_start == (not expected or expected[-1].terminal)
   count = data.draw(st.integers(1, len(expected) + 5))
@@ -62,9 +70,10 @@ def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
   assert manifest['rows'] == len(logged)
   statistics = manifest['episodes']
   assert statistics['count'] == len(episodes)
-  assert statistics['agent_steps']['mean'] == pytest.approx(np.mean(lengths))
-  returns = [sum(row.reward for row in episode) for episode in episodes]
-  assert statistics['return']['mean'] == pytest.approx(np.mean(returns))
+  for name, values in ('agent_steps', lengths), ('return', returns):
+    mean = pytest.approx(np.mean(values))
+    of_values = {'mean': mean, 'min': min(values), 'max': max(values)}
+    assert statistics[name] == of_values
   firsts = [entry['first_row'] for entry in manifest['shards']]
   sums = itertools.accumulate(entry['rows'] for entry in manifest['shards'])
   assert [*firsts, len(logged)] == [0, *sums]
