@@ -11,8 +11,8 @@ samples to the last
 
 - anonymous memory (all but mapped files) grew by at most 2 %: its lowest value, and its highest,
   since a checkpoint takes some for a moment (it is read five times a second),
-- no more files stayed open: their smallest number, since a log has four open while it writes a
-  shard, and is seen between two shards only by chance,
+- no more files stayed open: their smallest number, without those of the shard that a log is
+  writing,
 - updates per second of processor time changed by at most 10 %, in whole iterations. The machine
   itself may be slower for minutes, e.g. by other users. So a fixed computation is timed all the
   while, and the change is relative to that of its speed, which is in the column `machine %`.
@@ -25,6 +25,7 @@ samples are in `<work_dir>/samples`.
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import os
 import pathlib
@@ -94,8 +95,8 @@ class Sample(NamedTuple):
     resident: Resident memory in bytes.
     lowest: Lowest memory without mapped files since the last sample.
     highest: Highest one.
-    files: Smallest number of open files since the last sample: a checkpoint or a log is
-      open while it is written.
+    files: Smallest `open_files` since the last sample: a checkpoint is open while it is
+      written.
     threads: Number of threads.
     reference: Mean processor time of `reference` in seconds since the last sample.
   """
@@ -230,11 +231,12 @@ class Endurance:
     cpu_seconds, updates, trained = 0.0, 0, 0.0
     costs, anonymous, opened = list[float](), list[int](), list[int]()
     observed = psutil.Process(process.pid)
+    log = str(directory / 'log')
     while not self.stop.wait(0.2) and process.poll() is None:
       now = time.monotonic() - start
       costs.append(reference())
       anonymous.append(processes.memory('RssAnon', process.pid))
-      opened.append(observed.num_fds())
+      opened.append(open_files(process.pid, log))
       latest = progress.read(str(directory / 'run'))
       # A new file tells the number of updates at this moment.
       if latest is None or latest['time'] == written:
@@ -265,6 +267,15 @@ class Endurance:
       costs.clear()
       anonymous.clear()
       opened.clear()
+
+
+def open_files(process: int, log: str) -> int:
+  """Returns the number of a process's open files outside the directory of its log."""
+  count = 0
+  for file in pathlib.Path(f'/proc/{process}/fd').iterdir():
+    with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+      count += not os.readlink(file).startswith(log)
+  return count
 
 
 def reference() -> float:
