@@ -230,7 +230,11 @@ class TrainedRun(NamedTuple):
     """The run's evaluations in order of iteration, as in its `evaluations/*.json`.
 
     Each has the iteration, the mean_return, the episodes, and diagnostics.
+
+    Raises:
+      ValueError: If the folder has no run of offline training, or a file is damaged.
     """
+    recorded_run.read_record(self.base_dir)
     return list(evaluations_lib.read(self.base_dir).values())
 
   def evaluate(

@@ -51,6 +51,8 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   assert whole.evaluate(9, checkpoints=1)[0].length
   with pytest.raises(ValueError, match="steps='9' is not an integer"):
     whole.evaluate('9')
+  with pytest.raises(ValueError, match='^runs has no run.json; is it the'):
+    list(batch_rl.TrainedRun('runs').evaluations)
   weights = pathlib.Path(whole.base_dir, WEIGHTS).read_bytes()
   for first, second in ((command, call), (call, command)):
     first(first.__name__, 1)

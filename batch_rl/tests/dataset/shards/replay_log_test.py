@@ -40,9 +40,8 @@ def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
   ends = [i + 1 for i, row in enumerate(logged) if row.frame]
   expected = logged[: ends[checkpointed - 1] if checkpointed else 0]
   returns = [sum(row.reward for row in episode) for episode in episodes]
-  last_rows = [i for i, row in enumerate(expected) if row.terminal]
-  described = zip(last_rows, returns, returns, lengths, strict=False)
-  saved = [[*episode] for episode in described]
+  last = [i for i, row in enumerate(expected) if row.terminal]
+  saved = [[*e] for e in zip(last, returns, returns, lengths, strict=False)]
   finished = sum(entry['rows'] for entry in state['shards'])
   assert state['episodes'] == [e for e in saved if e[0] >= finished]
   if data.draw(st.booleans()):  # Earlier versions saved all.
