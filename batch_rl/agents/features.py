@@ -98,9 +98,13 @@ def _record(calls, layer, call):
 
 
 def _is_single_layer(module: tf.Module) -> bool:
-  """Returns whether a part of a network is a layer without layers inside."""
-  kind = tf.keras.layers.Layer
-  inside = any(isinstance(part, kind) for part in module.submodules)
+  """Returns whether a part of a network is a layer without layers inside.
+
+  A layer that is its activation does not count.
+  """
+  kind, own = tf.keras.layers.Layer, getattr(module, 'activation', None)
+  parts = (part for part in module.submodules if part is not own)
+  inside = any(isinstance(part, kind) for part in parts)
   return isinstance(module, kind) and not inside
 
 

@@ -422,7 +422,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     """
     self._register_networks()
     frozen = {w.name for copy in self.targets.values() for w in copy.weights}
-    owners = self, *getattr(self, 'terms', ())
+    roles = [getattr(self, n, None) for n in ('head', 'backup', 'policy')]
+    owners = self, *filter(None, roles), *getattr(self, 'terms', ())
     for value in [v for owner in owners for v in vars(owner).values()]:
       parts = value.values() if isinstance(value, dict) else value
       for part in parts if isinstance(value, dict | list | tuple) else [value]:

@@ -141,8 +141,9 @@ class ValueAgent(loss_agent.LossAgent, dqn_agent.DQNAgent):
     network = self.network
     if self._is_dueling:
       if not heads.is_plain(network, self.head.arguments):
+        called = getattr(network, '__name__', network)
         raise ValueError(
-          f'{type(self).__name__}.dueling: {network.__name__} has outputs of its own; '
+          f'{type(self).__name__}.dueling: {called} has outputs of its own; '
           'bind network to a plain one, e.g. @AtariNetwork.'
         )
       network = functools.partial(

@@ -90,10 +90,6 @@ def main(unused_argv: Any = None) -> None:
         run_experiment.create_online_agent,
         init_checkpoint_dir=init_checkpoint_dir,
       )
-      if init_checkpoint_dir:
-        record['init_checkpoint'] = initial_weights.latest_checkpoint(
-          init_checkpoint_dir
-        )
     runner = run_experiment.LoggedRunner(
       FLAGS.base_dir,
       functools.partial(create, replay_log_dir=FLAGS.replay_log_dir),

@@ -81,6 +81,7 @@ class FittedQ:
     out: Directory for the runs, and for the compressed data unless gin binds another.
     seed: Seed of the states and of the runs.
     keeps_part: Whether the data are the part that the run trained on, not all.
+    fits: Whether `make_runner` will be called.
 
   Attributes:
     logged: States of the data.
@@ -98,6 +99,7 @@ class FittedQ:
     out: str,
     seed: int,
     keeps_part: bool = True,
+    fits: bool = True,
   ):
     self._game = record['environment']['game']
     self._replay_data_dir, self._out, self._seed = replay_data_dir, out, seed
@@ -115,7 +117,7 @@ class FittedQ:
     agent = REGISTRY.find(bound.query('create_offline_agent.agent_name'))
     any_agent.bind(bindings, REGISTRY, agent)
     self._value = functools.partial(gin_signatures.configured_value, agent)
-    if agent is REGISTRY.find('dqn'):
+    if fits and agent is REGISTRY.find('dqn'):
       heads.check_plain(self._value('network'), self)
     dtype = tf.as_dtype(self._value('observation_dtype')).as_numpy_dtype
     self._dtype = np.dtype(dtype)

@@ -253,9 +253,10 @@ class PolicyOfRun(backups.Backup):
     iteration: int | None = None,
     returns: tuple[float, float] | None = None,
   ):
-    if returns is not None and (len(returns) != 2 or returns[0] >= returns[1]):
+    is_pair = isinstance(returns, list | tuple) and len(returns) == 2
+    if returns is not None and not (is_pair and returns[0] < returns[1]):
       raise ValueError(
-        f'PolicyOfRun.returns={returns} is not allowed: give the lowest and the highest '
+        f'PolicyOfRun.returns={returns!r} is not allowed: give the lowest and the highest '
         'return, e.g. (0.0, 100.0), or None.'
       )
     self._returns = returns

@@ -160,6 +160,7 @@ def score(
       *(candidates[0].record, sources, replay_data_dir, given.out, seed),
       # All of other data, unless a binding chooses a part.
       keeps_part=not given.replay_dir,
+      fits='fqe' in methods,
     )
     policies = [
       frozen_policy.FrozenPolicy(store_directory.absolute(c.run), c.iteration)

@@ -24,9 +24,11 @@ _HEADS = 'Categorical', 'HLGauss', 'TwoHot', 'Quantiles', 'ImplicitQuantiles'
 
 
 def needed(
-  given: Any, record: Mapping[str, Any], agents: registry.Registry
+  given: Any, record: dict[str, Any], agents: registry.Registry
 ) -> str | None:
   """Returns the directory of a run's initial weights, if it needs them.
+
+  The record gets the name of their checkpoint.
 
   Args:
     given: The flags, or an object with attributes of their names. A run that is resumed
@@ -45,7 +47,7 @@ def needed(
     )
   if directory is None or checkpoints.find(given.base_dir):
     return None
-  latest_checkpoint(directory)
+  record['init_checkpoint'] = latest_checkpoint(directory)
   _check_run(directory, record, agents.find(record['agent']))
   return directory
 

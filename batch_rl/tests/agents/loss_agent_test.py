@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.agents import terms
+from batch_rl.agents import heads, terms
 from batch_rl.dataset.store import packer
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole, correctness
@@ -85,20 +85,21 @@ class TwoDraws(OfflineDQN):
 
 
 class Frozen(OfflineDQN):
-  """Has networks that are not to be trained, in attributes, containers and a term."""
+  """Has networks not to be trained in attributes, containers, a term and its head."""
 
   def build_networks(self):
     self.frozen = self._create_network('A')
     self.in_list = [self._create_network('B')]
     self.in_dict = {1: self._create_network('C'), 'rate': 0.1}
     [term] = self.terms
-    term.network = self._create_network('D')
+    term.network, self.head.network = map(self._create_network, 'DE')
     for network in self.all_frozen():
       network(self.state_ph)
       network.trainable = False
 
   def all_frozen(self):
-    return self.frozen, *self.in_list, self.in_dict[1], self.terms[0].network
+    parts = [part.network for part in (*self.terms, self.head)]
+    return self.frozen, *self.in_list, self.in_dict[1], *parts
 
   def loss(self, batch):
     values = [n(batch.state).q_values for n in self.all_frozen()]
@@ -106,12 +107,12 @@ class Frozen(OfflineDQN):
 
 
 def test_frozen_networks_are_not_trained(make_agent):
-  agent = make_agent(class_=Frozen, terms=[terms.CQL()])
+  agent = make_agent(class_=Frozen, terms=[terms.CQL()], head=heads.Scalar())
   before = cartpole.values(agent)
   list(agent.train_steps(4))
   after = cartpole.values(agent)
   changed = {n for n in before if np.any(before[n] != after[n])}
-  assert {name.split('/')[0] for name in changed} & {*'ABCD'} == set()
+  assert {name.split('/')[0] for name in changed} & {*'ABCDE'} == set()
   assert any(name.startswith('Online') for name in changed)
 
 
@@ -156,9 +157,7 @@ def test_a_network_that_is_never_trained_is_named(make_agent, caplog):
 
 
 @pytest.mark.parametrize('gpus', [[], ['a GPU']])
-def test_without_a_gpu_no_operation_is_placed_there(
-  make_agent, monkeypatch, gpus
-):
+def test_no_operation_is_placed_on_an_absent_gpu(make_agent, monkeypatch, gpus):
   monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: gpus)
   agent = make_agent(tf_device='/gpu:0', optimizer=ADAM())
   kinds = {v.device.split(':')[1] for v in agent.online_convnet.weights}
@@ -170,9 +169,7 @@ class Misreads(OfflineDQN):
     return batch.rewards
 
 
-def test_a_mistake_in_a_loss_is_named_before_shards_are_packed(
-  make_agent, monkeypatch
-):
+def test_a_mistake_in_a_loss_is_named_before_packing(make_agent, monkeypatch):
   stores = []
   monkeypatch.setattr(
     packer.PackedRun, 'start', lambda self, _: stores.append(self)

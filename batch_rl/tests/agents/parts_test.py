@@ -338,11 +338,11 @@ def test_a_support_without_extent_is_refused(make_agent, arguments):
     assert agent._sess.run(agent._support)[0] == vmin
 
 
-NORM = tf.keras.layers.LayerNormalization
+NORM, RELU = tf.keras.layers.LayerNormalization, tf.keras.layers.ReLU
 
 
-def dense(*units):
-  return [tf.keras.layers.Dense(n) for n in units]
+def dense(*units, **given):
+  return [tf.keras.layers.Dense(n, **given) for n in units]
 
 
 class Parallel(tf.keras.Model):
@@ -369,7 +369,8 @@ class InALoop(tf.keras.Model):
 @pytest.mark.parametrize(
   ('make', 'last', 'hidden'),
   [
-    (lambda: tf.keras.Sequential([*dense(7, 3), tf.keras.layers.ReLU()]), 7, 4),
+    (lambda: tf.keras.Sequential([*dense(7, 3), RELU()]), 7, 4),
+    (lambda: tf.keras.Sequential(dense(7, 3, activation=RELU())), 7, 4),
     (lambda: tf.keras.Sequential([*dense(6, 7), NORM(), *dense(3)]), 7, 6),
     (lambda: tf.keras.Sequential(dense(3)), 4, 4),
     (Parallel, 7 + 5 + 5, 4 + 7),
@@ -424,6 +425,7 @@ ENSEMBLE = 'multi_head_dqn'
 TWO_OF_AVERAGE = dict(num_convex_combinations=2, transform_strategy='AVERAGE')
 TWO_AS_THEY_ARE = {**TWO_OF_AVERAGE, 'transform_strategy': 'IDENTITY'}
 NOT_PLAIN = {'network': atari_helpers.QuantileNetwork}
+PARTIAL = {'network': functools.partial(atari_helpers.QuantileNetwork)}
 
 
 @pytest.mark.parametrize(
@@ -453,6 +455,7 @@ NOT_PLAIN = {'network': atari_helpers.QuantileNetwork}
     ('iqn', {'dueling': True}, 'IQN has no dueling network'),
     ('iqn', TINY, 'TinyNetwork cannot be used for IQN'),
     ('dqn', {**TINY, 'dueling': True}, 'TinyNetwork .* for dueling'),
+    ('quantile', {**PARTIAL, 'dueling': True}, 'dueling: .*partial'),
     ('iqn', NOT_PLAIN, 'missing a required .*bind a network with one'),
     ('iql', NOT_PLAIN, 'bind a network with one'),
     ('quantile', {**NOT_PLAIN, 'dueling': True}, 'plain .* @AtariNetwork'),

@@ -172,6 +172,7 @@ def test_mistakes_are_one_line(run, tmp_path, refusal):
     (['PolicyOfRun.iteration = 7'], 'only of 0, 1'),
     (['PolicyOfRun.iteration = -1'], 'iteration=-1'),
     (['PolicyOfRun.returns = (5, 5)'], 'returns=(5, 5)'),
+    (['PolicyOfRun.returns = 100'], 'returns=100 is not'),
     (['FixedReplayDQNAgent.observation_dtype = %tf.float32'], 'float64'),
   ):
     assert message in refusal(fit, tmp_path / 'fitted', run, options, *bindings)

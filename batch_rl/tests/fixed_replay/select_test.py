@@ -75,9 +75,7 @@ def td_error(q_values, gamma, columns):
   return np.mean((targets - q_values[states, columns['action']]) ** 2)
 
 
-def test_policies_are_ranked_by_the_command_line(
-  folder, tmp_path, capsys, refusal
-):
+def test_policies_are_ranked_by_the_command(folder, tmp_path, capsys, refusal):
   names = ['worst', 'best', 'middle']
   bound = [*FAST, f'AnyAgent.gamma = {chain.GAMMA}']
   given = dict(method='fqe,td_error,q_value', gin_bindings=bound)
@@ -189,6 +187,7 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   )
   (other / 'run.json').write_text(json.dumps(record))
   named = {'replay_dir': str(folder / 'data/Chain/1'), 'method': ['td_error']}
+  named |= {'gin_bindings': [wide]}  # only `fqe` makes a network of it
   options = {'out': str(tmp_path / 'out'), **named}
   select_here(folder, ['other', 'best'], **options)
   scores = pd.read_csv(tmp_path / 'out/scores.csv').td_error

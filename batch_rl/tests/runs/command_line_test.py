@@ -179,9 +179,7 @@ HEADS = 'FixedReplayMultiHeadDQNAgent'
     ({'gin_files': ['rem.gin', minatar.ONLINE_CONFIG]}, minatar.OFFLINE_CONFIG),
   ],
 )
-def test_mistakes_end_in_one_line_before_anything_is_built(
-  tmp_path, refusal, options, message
-):
+def test_mistakes_end_in_one_line(tmp_path, refusal, options, message):
   run_dir = tmp_path / 'Pong/1'
   shards.write_run(run_dir / 'replay_logs', [30], capacity=50)
   given = {'gin_files': ['batch_rl/fixed_replay/configs/rem.gin'], **options}
@@ -298,9 +296,7 @@ def own_program(base_dir, data, bindings):
   offline_runs.FixedReplayRunner(str(base_dir), create_agent).run_experiment()
 
 
-def test_a_run_is_prolonged_by_a_program_and_changed_only_on_request(
-  base_dir, data, refusal
-):
+def test_a_run_is_prolonged_and_changed_on_request(base_dir, data, refusal):
   """The seed is a flag of the command, and a binding of the program."""
   own_program(base_dir, data, TWICE)
   changed = ['FixedReplayDQNAgent.gamma=0.5']
@@ -347,6 +343,8 @@ def test_weights_are_needed_only_at_the_start(trained, tmp_path, data, refusal):
   run = tmp_path / 'base', data
   given = dict(init_checkpoint_dir=str(start / 'checkpoints'))
   offline_main(*run, ONCE, **given)
+  checkpoint = run_record.read(str(run[0]))['init_checkpoint']
+  assert checkpoint == str(start / 'checkpoints/ckpt-0/tf_ckpt-0')
   for base_dir, other, line in (
     ('base', str(tmp_path), 'init_checkpoint_dir = /'),
     ('start', str(tmp_path), '- init_checkpoint_dir = ; +'),  # had random ones
@@ -359,9 +357,7 @@ def test_weights_are_needed_only_at_the_start(trained, tmp_path, data, refusal):
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
 
 
-def test_a_run_that_fails_ends_in_one_line_unless_its_code_is_the_users(
-  own_folder, refusal
-):
+def test_a_failure_ends_in_one_line_except_in_users_code(own_folder, refusal):
   runner = mock.Mock()
   for error in (FloatingPointError, MemoryError, shard_reader.DataError):
     runner.run_experiment.side_effect = error('The loss is nan\nat update 7.')
