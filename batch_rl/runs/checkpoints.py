@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gin
 from absl import logging
 
-from batch_rl.utils import files, safe_pickle
+from batch_rl.utils import files, programs, safe_pickle
 
 _DESCRIPTION = 'checkpoint.json'
 _STATE = 'state.pickle'
@@ -318,8 +318,14 @@ def _write(work, position, write, state, about) -> list[str]:
     The names of its files, the description last.
   """
   bundle = write(work, position.number)
-  with open(os.path.join(work, _STATE), 'wb') as file:
-    file.write(safe_pickle.dumps({**state, 'agent': bundle}))
+  try:
+    content = safe_pickle.dumps({**state, 'agent': bundle})
+  except ValueError as error:
+    raise programs.MistakeError(
+      f'The agent cannot be saved, since {error}: let its bundle_and_checkpoint return '
+      'numbers, text, lists, dicts and arrays.'
+    ) from error
+  pathlib.Path(work, _STATE).write_bytes(content)
   # TensorFlow records the paths of the files, which change with the folder.
   pathlib.Path(work, 'checkpoint').unlink(missing_ok=True)
   hashes = {}

@@ -130,7 +130,7 @@ class RecordedRunner(run_experiment.Runner):
       settings: dict[str, Any] = {}
       code = origin.describe(self._agent, create_agent_fn)
       if record is None:
-        settings = origin.describe_settings(self, self._agent, code)
+        settings = origin.describe_settings(self, code)
       # The data are compared by their hashes, and may have moved.
       compared = {**settings, **described, 'replay_dir': None}
       run_record.compare(base_dir, self.record, compared, accept_changes)
@@ -250,11 +250,6 @@ class RecordedRunner(run_experiment.Runner):
     """
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
-    if checkpoints.find(self._base_dir) != self._found_checkpoints:
-      raise ValueError(
-        f'The run in {self._base_dir} has continued since this runner was made: make a '
-        'new one.'
-      )
     self._has_run = True
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
@@ -270,6 +265,14 @@ class RecordedRunner(run_experiment.Runner):
     names = () if is_done else self._loggers
     with contextlib.ExitStack() as stack:
       stack.callback(self._unlock)
+      # The runner that locked the directory may be gone.
+      lock = run_record.locked_for(self, self._base_dir)
+      stack.callback(stack.enter_context(lock))
+      if checkpoints.find(self._base_dir) != self._found_checkpoints:
+        raise ValueError(
+          f'The run in {self._base_dir} has continued since this runner was made: make '
+          'a new one.'
+        )
       stack.enter_context(feed.running(names, self._summary_writer, run))
       self._interruption = stack.enter_context(interruption.listen())
       evaluations.put_aside(self._base_dir, self._start_iteration)
@@ -285,14 +288,14 @@ class RecordedRunner(run_experiment.Runner):
       for iteration in range(self._start_iteration, self._num_iterations):
         self._begin_iteration(iteration)
         statistics = self._run_one_iteration(iteration)
+        # By now, code of the user has read the others.
+        self.record['unused_bindings'] = command_line.unused_bindings()
+        run_record.write(self._base_dir, self.record)
         self._log_experiment(iteration, statistics)
         end = checkpoints.Position(iteration + 1)
         self._save(end, None)
         if iteration + 1 < self._num_iterations:
           self._stop_if_requested(end)
-      if not is_done:  # Until now, code of the user may have read them.
-        self.record['unused_bindings'] = command_line.unused_bindings()
-        run_record.write(self._base_dir, self.record)
       self._conclude()
 
   def _conclude(self) -> None:
@@ -355,6 +358,10 @@ class RecordedRunner(run_experiment.Runner):
       if os.path.exists(path):
         files.sync(path)
     except tf.errors.OpError as error:
+      with contextlib.suppress(
+        tf.errors.OpError
+      ):  # Reports would refuse a part.
+        tf.io.gfile.remove(path)
       raise OSError(
         f'{self._base_dir}/logs cannot be written: {files.reason(error)}'
       ) from error

@@ -6,6 +6,7 @@ Without `--replay_dir` it uses the sample in the repository.
 """
 
 import functools
+import gc
 import json
 import pathlib
 from unittest import mock
@@ -99,6 +100,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     with locks.try_lock(f'{self.base_dir}/.lock'):
       with self.assertRaisesRegex(ValueError, 'in use by process'):
         self.make_runner(3, accept_changes=True)
+    owner = self.make_runner(3, accept_changes=True)
     early = self.make_runner(3, accept_changes=True)
     with self.assertRaisesRegex(ValueError, 'graph has variables'):
       run_experiment.FixedReplayRunner(self.base_dir, None)
@@ -106,7 +108,13 @@ class FixedReplayRunnerTest(absltest.TestCase):
     more = self.make_runner(3, accept_changes=True)
     restored = more._sess.run(tf.compat.v1.global_variables())
     np.testing.assert_equal(restored, weights)
+    conclude, lock = more._conclude, f'{self.base_dir}/.lock'
+    more._conclude = lambda: conclude() or found.append(locks.try_lock(lock))
+    del owner  # It has locked the directory.
+    gc.collect()
+    found = []
     more.run_experiment()
+    self.assertEqual(found, [None])
     with self.assertRaisesRegex(ValueError, 'has continued since'):
       early.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-from batch_rl.utils import choices, json_schema
+from batch_rl.utils import choices, json_schema, programs
 
 # End of the name of a file that is not complete yet.
 TEMPORARY = '.tmp'
@@ -19,7 +19,7 @@ TEMPORARY = '.tmp'
 
 @contextlib.contextmanager
 def remote_errors(path: str, writes: bool = False) -> Iterator[Any]:
-  """Yields TensorFlow; its errors become an OSError (writes) or a ValueError."""
+  """Yields TensorFlow; its errors become an OSError (writes) or a MistakeError."""
   try:
     import tensorflow as tf
   except ModuleNotFoundError as error:
@@ -31,7 +31,8 @@ def remote_errors(path: str, writes: bool = False) -> Iterator[Any]:
   try:
     yield tf
   except tf.errors.OpError as error:
-    kind, verb = (OSError, 'written') if writes else (ValueError, 'read')
+    kind = OSError if writes else programs.MistakeError
+    verb = 'written' if writes else 'read'
     raise kind(f'{path} cannot be {verb}: {reason(error)}.') from error
 
 
@@ -102,18 +103,18 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
 
   Args:
     path: Local or remote path.
-    content: JSON-serialisable content of the file.
+    content: JSON-serialisable content of the file; may have NumPy's numbers.
     durable: Whether to wait until a local file survives a power failure.
   """
-  text = json.dumps(content, indent=1) + '\n'
+  text = json.dumps(content, indent=1, default=lambda number: number.item())
   if is_remote(path):
     with remote_errors(path, writes=True) as tf:
       tf.io.gfile.makedirs(os.path.dirname(path))
       with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
-        file.write(text)
+        file.write(f'{text}\n')
       tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
     return
-  write_bytes(path, text.encode(), durable)
+  write_bytes(path, f'{text}\n'.encode(), durable)
 
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:

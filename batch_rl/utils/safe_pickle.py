@@ -118,8 +118,11 @@ def dumps(content: Any) -> bytes:
   """Writes plain data.
 
   Raises:
-    ValueError: If `loads` would refuse the content.
+    ValueError: If it is anything else, which `loads` would refuse.
   """
-  data = pickle.dumps(content, protocol=4)
+  try:
+    data = pickle.dumps(content, protocol=4)
+  except (TypeError, AttributeError, pickle.PickleError) as error:
+    raise ValueError(str(error)) from error
   loads(data)
   return data

@@ -1,5 +1,6 @@
 """`batch_rl.train` beside the program."""
 
+import json
 import pathlib
 import random
 import re
@@ -45,6 +46,8 @@ def test_calls_and_commands_continue_each_other_to_the_bit(monkeypatch):
   record = run_record.read(whole.base_dir)
   assert (name := 'RMSPropOptimizer.name') in record['unused_bindings']
   assert f"\n{name} = (3.0, 'a b', @CQL())\n" in record['gin_config']
+  first = pathlib.Path(whole.base_dir, 'checkpoints/ckpt-0/checkpoint.json')
+  assert name in json.loads(first.read_text())['run']['unused_bindings']
   assert random.getstate() == before and not gin.config_is_locked()
   assert gin.query_parameter('run_seed.seed') == 7
   assert whole.base_dir == 'runs/dqn/CartPole/1'

@@ -12,19 +12,19 @@ import tensorflow as tf
 from batch_rl.runs import checkpoints
 from batch_rl.tests.dataset.checks import run_files
 from batch_rl.tests.utils import safe_pickle_test
-from batch_rl.utils import safe_pickle
+from batch_rl.utils import programs, safe_pickle
 
 Position = checkpoints.Position
 
 
-def save(kept, position, content='weights', record=None):
+def save(kept, position, content='weights', record=None, partial=None):
   def write(directory, number):
     folder = pathlib.Path(directory)
     (folder / f'tf_ckpt-{number}.index').write_text(content)
     (folder / 'checkpoint').write_text(directory)
     return {'training_steps': position.steps}
 
-  kept.save(position, write, {'logs': {}, 'partial': None}, record or {})
+  kept.save(position, write, {'logs': {}, 'partial': partial}, record or {})
 
 
 def names(base_dir):
@@ -91,9 +91,7 @@ def test_old_checkpoints_are_removed(tmp_path, kept):
     ('tf_ckpt-1.index', pathlib.Path.unlink),
   ],
 )
-def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(
-  tmp_path, kept, caplog, name, damage
-):
+def test_a_damaged_checkpoint_is_skipped(tmp_path, kept, caplog, name, damage):
   save(kept, Position(1))
   save(kept, Position(2))
   damage(tmp_path / 'checkpoints' / 'ckpt-1' / name)
@@ -135,6 +133,8 @@ def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
   with run_files.limited(resource.RLIMIT_FSIZE, 1000):
     with pytest.raises(OSError, match='ckpt-1 cannot be written: .*are kept'):
       save(kept, Position(2), 'x' * 2000)
+  with pytest.raises(programs.MistakeError, match='agent cannot be saved, sin'):
+    save(kept, Position(2), partial=iter('x'))
   assert names(tmp_path) == ['ckpt-0']
   # What cannot be read at the moment is not set aside.
   fail = mock.Mock(side_effect=OSError(5, 'try again'))

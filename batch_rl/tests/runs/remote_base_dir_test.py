@@ -14,6 +14,7 @@ from batch_rl.runs import checkpoints, evaluations, run_record
 from batch_rl.tests import cartpole, results
 from batch_rl.tests.fixed_replay import evaluate_test
 from batch_rl.tests.runs import checkpoints_test, resume_test
+from batch_rl.utils import programs
 
 Position = checkpoints.Position
 
@@ -26,9 +27,7 @@ def remote(tmp_path, monkeypatch):
   assert not [name for name in os.listdir(tmp_path) if name.startswith('ram')]
 
 
-def test_an_offline_run_is_stopped_resumed_evaluated_and_reported(
-  remote, tmp_path, caplog
-):
+def test_a_run_is_resumed_evaluated_and_reported(remote, tmp_path, caplog):
   start, whole = resume_test.offline_run(tmp_path / 'log'), tmp_path / 'run'
   assert start(whole)
   # A crash while it trains, a stop while it evaluates.
@@ -62,7 +61,7 @@ def test_what_is_damaged_not_unavailable_is_put_aside(remote, monkeypatch):
     with pytest.raises(OSError, match='try again'):
       kept.newest()
     patch.setattr(tf.io.gfile, 'stat', fail)
-    with pytest.raises(ValueError, match='try again'):
+    with pytest.raises(programs.MistakeError, match='try again'):
       checkpoints.find(remote)
     kept._clean()  # The next checkpoint cleans up.
   assert kept.newest()[0].position == Position(2)
@@ -84,9 +83,7 @@ def test_what_is_damaged_not_unavailable_is_put_aside(remote, monkeypatch):
   assert tf.io.gfile.exists(f'{remote}/evaluations/1.json.before')
 
 
-def test_stores_and_reports_are_local_and_file_systems_known(
-  tmp_path, monkeypatch, capsys
-):
+def test_local_stores_and_known_file_systems(tmp_path, monkeypatch, capsys):
   """They are refused before anything is written, or read."""
   monkeypatch.chdir(tmp_path)
   cartpole.write_log(tmp_path / 'log')

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 import signal
 from unittest import mock
 
@@ -9,6 +10,7 @@ import gin
 import numpy as np
 import pytest
 import tensorflow as tf
+from dopamine.discrete_domains import logger
 from tensorflow.python.framework import config as tf_config
 
 from batch_rl import dopamine_compat
@@ -134,6 +136,17 @@ def test_a_full_disk_ends_a_run_in_words(tmp_path, monkeypatch, caplog):
   with pytest.raises(OSError, match='TensorBoard.*written: File too large'):
     offline_run(tmp_path / 'log')(tmp_path / 'run')
   assert 'No diagnostics' not in caplog.text
+
+
+def test_no_part_of_a_log_is_left(tmp_path, monkeypatch):
+  def fill_the_disk(self, prefix, number):
+    pathlib.Path(self._generate_filename(prefix, number)).write_text('part')
+    raise tf.errors.ResourceExhaustedError(None, None, 'No space left')
+
+  monkeypatch.setattr(logger.Logger, 'log_to_file', fill_the_disk)
+  with pytest.raises(OSError, match='logs cannot be written: No space left'):
+    offline_run(tmp_path / 'log')(tmp_path / 'run')
+  assert os.listdir(tmp_path / 'run/logs') == []
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,9 @@ def test_arrays_and_plain_classes_round_trip(protocol, monkeypatch):
     collections.OrderedDict([('a', 1)]),
   ]
   assert safe_pickle.loads(pickle.dumps(content, protocol)) == content
-  with pytest.raises(ValueError, match='pathlib'):  # nothing unreadable
-    safe_pickle.dumps({'a': pathlib.PurePosixPath('x')})
+  for unreadable in pathlib.PurePosixPath('x'), lambda: 0, (i for i in ''):
+    with pytest.raises(ValueError, match='pathlib|lambda|generator'):
+      safe_pickle.dumps({'a': unreadable})
   fail = mock.Mock(side_effect=MemoryError)
   monkeypatch.setattr(safe_pickle._Unpickler, 'load', fail)
   with pytest.raises(MemoryError):  # no damage
