@@ -124,11 +124,10 @@ def verify(data_dir: str, title: str = '') -> Report:
   ]
   paths = [path for checks in shards for path in checks.paths.values()]
   size = sum(map(os.path.getsize, filter(os.path.exists, paths)))
+  others = names - {*map(os.path.basename, paths)}
   findings = [
     Finding('note', data_dir, f'{data_dir} {remark}.')
-    for remark in _unusual_content(
-      names - {*map(os.path.basename, paths)}, shards[0].suffix
-    )
+    for remark in _unusual_content(others, shards[0].suffix)
   ]
   manifest: dict[str, Any] = {}
   manifest_path = os.path.join(data_dir, manifests.FILE_NAME)
@@ -265,12 +264,13 @@ def _compare(
       path = checks.paths[name]
       entry = described.get(checks.suffix, {}).get(os.path.basename(path)) or {}
       expected = entry.get('sha256')
+      known = f'not {expected[:12]}...' if expected else 'the manifest has none'
       if checks.suffix in described and actual != expected:
         yield Finding(
           'error',
           path,
           f'{path} is not the file that the manifest describes (sha256 '
-          f'{actual[:12]}..., not {str(expected)[:12]}...).',
+          f'{actual[:12]}..., {known}).',
         )
 
 

@@ -234,7 +234,9 @@ def discount_after_log(at: Rows) -> np.ndarray:
   """
   stops = at.sampler.trajectory_stops[at.trajectory]
   discounts = float(at.sampler.gamma) ** (stops - at.rows)
-  return np.where(np.isin(stops - 1, at.store.terminals), 0, discounts)
+  terminals, last = at.store.terminals, stops - 1
+  is_open = terminals.searchsorted(last) == terminals.searchsorted(stops)
+  return np.where(is_open, discounts, 0)
 
 
 @column(np.float32)
@@ -250,6 +252,5 @@ def weight(at: Rows) -> np.ndarray:
   See `row_ranges.return_weights`. The lowest and the highest return are those of the
   selected trajectories.
   """
-  chosen = at.sampler.trajectories
-  returns = chosen.returns[at.trajectory]
-  return row_ranges.return_weights(returns, chosen.returns[chosen.selected])
+  returns = at.sampler.trajectories.returns[at.trajectory]
+  return row_ranges.return_weights(returns, at.sampler._return_range)

@@ -91,8 +91,10 @@ class RowSampler:
     **rules: Any,
   ):
     choices.choose('weighting', rules['weighting'], row_ranges.WEIGHTINGS)
-    if not 0 < (temperature := rules['temperature']) < math.inf:
-      raise ValueError(f'temperature={temperature} is not a positive number.')
+    temperature = rules['temperature']
+    is_number = isinstance(temperature, numbers.Real)
+    if not (is_number and 0 < temperature < math.inf):
+      raise ValueError(f'temperature={temperature!r} is not a positive number.')
     check_gamma(gamma)
     self.store = store
     self.stack_size = stack_size
@@ -168,6 +170,12 @@ class RowSampler:
     return returns_to_go.ReturnsToGo(
       self.store.reward, self.trajectory_stops, self.gamma
     )
+
+  @functools.cached_property
+  def _return_range(self) -> np.ndarray:
+    """Lowest and highest return of the selected trajectories, float64 (2,)."""
+    returns = self.trajectories.returns[self.trajectories.selected]
+    return np.array([returns.min(), returns.max()])
 
   # --- numbers and draws -------------------------------------------------------
 

@@ -73,9 +73,8 @@ class Sampler(row_sampler.RowSampler):
       )
     self.update_horizon = update_horizon
     self._rows_name = f'valid transition (update_horizon={update_horizon})'
-    self.discounts = np.array(
-      [gamma**j for j in range(update_horizon)], np.float32
-    )
+    powers = [gamma**j for j in range(update_horizon)]
+    self.discounts = np.array(powers, np.float32)
     super().__init__(
       store,
       stack_size,
@@ -185,6 +184,8 @@ class Sampler(row_sampler.RowSampler):
     self, rows: np.ndarray, batches: int = 1, frames: str | None = 'windows'
   ) -> list[Batch]:
     """Returns what the run has at rows, valid or not, in batches of equal size.
+
+    If a window begins before the run or before a gap, its later frames are zero.
 
     Args:
       rows: Rows of the run, int64 (n,).

@@ -115,18 +115,17 @@ class ReplayLog:
     update_horizon: int = 1,
     metadata: Mapping | None = None,
   ):
-    directory = os.fspath(directory)
-    files.check_local(directory)
+    self.directory = os.fspath(directory)
+    files.check_local(self.directory)
     shape, dtype = transition_checks.check_format(
       observation_shape, observation_dtype
     )
     self.shard_capacity, self._stack_size, self._update_horizon = (
       transition_checks.check_sizes(shard_capacity, stack_size, update_horizon)
     )
-    self.directory = directory
     self.metadata = transition_checks.check_metadata(metadata)
     environment = self.metadata.get('environment') or {}
-    self._num_actions = environment.get('num_actions', 2**31)
+    self._num_actions = environment.get('num_actions') or 2**31
     row_bytes = math.prod(shape) * dtype.itemsize
     self._block_rows = min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
     self._dtypes = {'observation': (dtype, shape)}
@@ -319,7 +318,7 @@ class ReplayLog:
       for name in shard_files.COLUMNS:
         if suffix == newest:
           path, stop = shard_files.path(folder, name, suffix), rows
-          if carry is not None:
+          if carry is not None and start > first:
             yield name, start - 1, carry[name][None]
         else:
           path = shard_files.path(self.directory, name, suffix)
@@ -330,7 +329,7 @@ class ReplayLog:
           skip = max(0, first - start - row)
           if len(body) > skip:
             yield name, start + row + skip, body[skip:]
-          if last and suffix > 0 and start - 1 >= first:
+          if last and suffix > 0 and start > first:
             yield name, start - 1, chunk[-1:]
 
   def close(self) -> None:
@@ -399,8 +398,7 @@ class ReplayLog:
     )
 
   def _submit_block(self) -> None:
-    task = self._thread.submit(self._write, self._block)
-    self._waiting.append(task)
+    self._waiting.append(self._thread.submit(self._write, self._block))
     self._block = []
 
   def _wait(self, most: int) -> None:
@@ -443,14 +441,12 @@ class ReplayLog:
     """Finishes the current shard, which is full or the final one."""
     writer, capacity = self._writer, self.shard_capacity
     start = writer.suffix * capacity
-    cursor, horizon = writer.rows, self._update_horizon
+    cursor = writer.rows
     # Write this first: otherwise readers take truncated episodes for terminal ones.
     self._write_manifest(start + cursor)
-    paths = writer.finish(
-      add_count=cursor if writer.room else start + cursor,
-      invalid_range=np.arange(cursor - horizon, cursor + self._stack_size)
-      % capacity,
-    )
+    count = cursor if writer.room else start + cursor
+    around = np.arange(cursor - self._update_horizon, cursor + self._stack_size)
+    paths = writer.finish(count, around % capacity)
     first = start - (writer.carry is not None)
     episodes = [e for e in self._episodes if e[0] < start + cursor]
     described = {os.path.basename(p): manifests.describe_file(p) for p in paths}
@@ -478,14 +474,13 @@ class ReplayLog:
   def _write_manifest(self, rows: int) -> None:
     newest = [e for e in self._episodes if e[0] < rows]
     described = [entry['episodes'] for entry in self._shards]
+    described.append(manifests.describe_episodes(newest))
     content = {
       'manifest_version': 1,
       **self.metadata,
       'rows': rows,
       'safe_rows': self._safe_rows,
-      'episodes': manifests.combine_episodes(
-        [*described, manifests.describe_episodes(newest)]
-      ),
+      'episodes': manifests.combine_episodes(described),
       'format': self._describe_rows(),
       'shards': self._shards,
       manifests.TRUNCATED_ROWS: [r for r in self.truncated_rows if r < rows],

@@ -37,9 +37,7 @@ KINDS = [(5, None), (9, 'late'), (3, 'truncated'), (1, 'late'), (8, None)]
 )
 @hypothesis.example(KINDS, False, set(), False, True)
 @hypothesis.example(KINDS, True, {1}, True, True)
-def test_a_round_trip_changes_no_transition(
-  drawn, last_is_open, missing, as_store, with_manifest
-):
+def test_a_round_trip(drawn, last_is_open, missing, as_store, with_manifest):
   if missing or not with_manifest:
     # Then padding that was not logged cannot be told from missing rows.
     drawn = [(n, kind if kind != 'late' else None) for n, kind in drawn]

@@ -234,7 +234,8 @@ def test_the_draws_of_a_seed_never_change(opened, weighting, rows):
 
 def test_wrong_arguments(opened):
   wrong = {'length': 0, 'stack_size': 1.5, 'gamma': 1.01, 'temperature': 0}
-  for name, value in {**wrong, 'weighting': 'return'}.items():
+  others = ('weighting', 'return'), ('temperature', None)
+  for name, value in [*wrong.items(), *others]:
     with pytest.raises(ValueError, match=f'{name}[= ].?{value}'):
       make(opened, **{name: value})
 

@@ -57,6 +57,7 @@ def test_a_log_resumes(tmp_path_factory, lengths, capacity, stack_size, data):
   for name, start, rows in second.read_back(count):
     for offset, row in enumerate(rows):
       assert (name, start + offset) not in read
+      assert start + offset >= len(expected) - count
       read[name, start + offset] = row
   for number in range(max(0, len(expected) - count), len(expected)):
     assert read['observation', number][0, 0] == expected[number].frame
@@ -159,7 +160,8 @@ def test_values_that_do_not_fit_are_not_logged(tmp_path):
   with pytest.raises(ValueError, match='stack_size=0'):
     shards.make_log(tmp_path, 40, stack_size=0)
   frame = np.ones((2, 2), np.uint8)
-  with shards.make_log(tmp_path, 40) as log:
+  unknown = {'num_actions': None}
+  with shards.make_log(tmp_path, 40, environment=unknown) as log:
     log.add(frame, 1, 0.5, False)
     for name, wrong in (
       ('observation', (frame[0], 1, 0.5, False)),
