@@ -10,7 +10,6 @@ from absl import logging
 _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
 )
-_PYTHON = ('PyFunc', 'PyFuncStateless', 'EagerPyFunc')
 
 
 class NetworkError(ValueError):
@@ -225,7 +224,7 @@ def check_function(
       `calls_python` is False.
   """
   for op in dict.fromkeys(node.op for node in _nodes(graph)):
-    if not calls_python and op in _PYTHON:
+    if not calls_python and op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):
       raise ValueError(
         f'{method} calls a Python function ({op}), which may depend on more than the '
         'batch: use TensorFlow operations, batch.step and batch.seed.'

@@ -153,7 +153,7 @@ class ResumableEnvironment:
   def __init__(self, environment: Any):
     self._preprocessing = environment
     self._ale = environment.environment.unwrapped.ale
-    self._beginning: dict[str, Any] | None = None
+    self._beginning: dict[str, Any] = {}
     self._actions: list[int] = []
 
   def __getattr__(self, name: str) -> Any:
@@ -174,16 +174,12 @@ class ResumableEnvironment:
     self._actions.append(int(action))
     return self._preprocessing.step(action)
 
-  def state(self) -> dict[str, Any] | None:
-    """Returns the state as plain data; None before the first episode."""
-    if self._beginning is None:
-      return None
+  def state(self) -> dict[str, Any]:
+    """Returns the state as plain data, once an episode has begun."""
     return {**self._beginning, 'actions': np.array(self._actions, np.uint8)}
 
-  def restore(self, state: Mapping[str, Any] | None) -> None:
+  def restore(self, state: Mapping[str, Any]) -> None:
     """Restores a state that an environment of the same game returned."""
-    if state is None:
-      return
     self.reset()
     self._ale.restoreState(ale_py.ALEState(state['emulator']))
     self._preprocessing.screen_buffer = [s.copy() for s in state['screens']]

@@ -129,17 +129,14 @@ class DeviceBatches(batch_stream.BatchStream):
       _check_integers(sampler.store.frame_dtype)
 
   def _convert(self, batch: Any) -> Any:
-    kind = (
-      TransitionBatch if isinstance(batch, sampler.Batch) else SequenceBatch
-    )
+    is_transitions = isinstance(batch, sampler.Batch)
+    kind = TransitionBatch if is_transitions else SequenceBatch
     batch = batch._replace(
       action=batch.action.astype(np.int32), terminal=batch.terminal.view(bool)
     )
     values = {name: getattr(batch, name) for name in kind.__annotations__}
     # JAX's context with 64 bits holds for its own thread only, not for this one.
-    _check_integers(
-      values['windows' if 'windows' in values else 'frames'].dtype
-    )
+    _check_integers(values['windows' if is_transitions else 'frames'].dtype)
     return jax.device_put(kind(**values), self._device)
 
 

@@ -1,5 +1,6 @@
 """Quantiles at drawn levels: the head of IQN (Dabney et al., 2018)."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ class ImplicitQuantileNetworkType(NamedTuple):
 
 
 @gin.configurable
+@dataclasses.dataclass(eq=False)
 class ImplicitQuantiles(heads.Head):
   """Quantiles of the return at levels tau, an input of the network.
 
@@ -46,17 +48,10 @@ class ImplicitQuantiles(heads.Head):
     quantile_embedding_dim: Number of cosines in the embedding of a level.
   """
 
-  def __init__(
-    self,
-    num_tau_samples: int = 64,
-    num_quantile_samples: int = 32,
-    kappa: float = 1.0,
-    quantile_embedding_dim: int = 64,
-  ):
-    self.num_tau_samples = num_tau_samples
-    self.num_quantile_samples = num_quantile_samples
-    self.kappa = kappa
-    self.quantile_embedding_dim = quantile_embedding_dim
+  num_tau_samples: int = 64
+  num_quantile_samples: int = 32
+  kappa: float = 1.0
+  quantile_embedding_dim: int = 64
 
   def create_network(
     self, network: heads.Network, num_actions: int, name: str

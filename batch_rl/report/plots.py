@@ -140,10 +140,9 @@ class Plotter:
     plot, axes = _subplots(
       0.9 + _height(labels), columns=len(aggregates.METRICS), sharey=True
     )
-    for i, name in enumerate(aggregates.METRICS):
-      ax = axes[0, i]
+    for i, ax in enumerate(axes[0]):
       _bars(ax, labels, summary.metrics.values(), i, colours)
-      ax.set_title(name)
+      ax.set_title(aggregates.METRICS[i])
       ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
       ax.use_sticky_edges = False  # Keeps bars off the edge.
       ax.margins(x=0.08)

@@ -352,9 +352,7 @@ def start_run(
       holds a run with different settings.
   """
   games.check_configured()
-  seed = given.seed
-  if seed is None:
-    seed = bound.query('run_seed.seed')
+  seed = bound.query('run_seed.seed') if given.seed is None else given.seed
   run_record.lock(given.base_dir)
   weights = given.init_checkpoint_dir
   record = run_record.start(

@@ -56,9 +56,6 @@ def listen(response: str = 'Saving before the stop') -> Iterator[Interruption]:
     response: First words of the message for the user.
   """
   interruption = Interruption()
-  if threading.current_thread() is not threading.main_thread():
-    yield interruption
-    return
 
   def request(number, _):
     if interruption.number and number == signal.SIGINT:
@@ -70,7 +67,8 @@ def listen(response: str = 'Saving before the stop') -> Iterator[Interruption]:
     with contextlib.suppress(OSError):  # Ctrl-C has also ended `| tee`.
       os.write(2, message.encode())
 
-  numbers = signal.SIGTERM, signal.SIGINT
+  is_main = threading.current_thread() is threading.main_thread()
+  numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()
   before = {number: signal.signal(number, request) for number in numbers}
   try:
     yield interruption

@@ -38,14 +38,14 @@ def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
   }
 
 
-def describe_settings(runner: Any, agent: Any, code: dict) -> dict[str, Any]:
+def describe_settings(runner: Any, code: dict[str, Any]) -> dict[str, Any]:
   """Returns the entries of a record that a program takes from its flags.
 
   Args:
     runner: Runner that is used as a library, after its construction.
-    agent: Agent of the run.
     code: Result of `describe`. Arguments of `create_agent` are settings, too.
   """
+  agent = runner._agent
   is_online = hasattr(agent, 'replay_log')
   name = 'LoggedRunner' if is_online else 'FixedReplayRunner'
   given = {

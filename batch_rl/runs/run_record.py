@@ -260,11 +260,9 @@ def runner_setting(bindings: Mapping[str, str], name: str) -> str:
     bindings: Values by name, as `bindings` returns them.
     name: Name of the parameter.
   """
-  pattern = re.compile(rf'(.*[./])?{settings_lib.RUNNER}\.{name}')
-  for key, value in bindings.items():
-    if pattern.fullmatch(key):
-      return value.strip('\'"')
-  return ''
+  pattern = rf'(.*[./])?{settings_lib.RUNNER}\.{name}'
+  found = (v for key, v in bindings.items() if re.fullmatch(pattern, key))
+  return next(found, '').strip('\'"')
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

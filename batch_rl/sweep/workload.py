@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from batch_rl.runs import checkpoints, gin_files
 from batch_rl.runs.bindings import settings, syntax
-from batch_rl.sweep import cells as cell_lib
-from batch_rl.sweep import plan
+from batch_rl.sweep import cells, plan
 from batch_rl.utils import number_ranges
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, by
@@ -19,7 +18,6 @@ TWO_CORES = {
   'online': {'train': 90.0, 'eval': 400.0},
   'evaluate': {'eval': 1100.0},
 }
-_READ = 'num_iterations', 'training_steps', 'evaluation_steps', 'update_period'
 
 
 class Workload(NamedTuple):
@@ -36,7 +34,7 @@ class Workload(NamedTuple):
   eval: float
 
   def seconds_left(
-    self, status: cell_lib.Status, rates: Mapping[str, float]
+    self, status: cells.Status, rates: Mapping[str, float]
   ) -> float:
     """Returns the remaining seconds of a cell.
 
@@ -44,7 +42,7 @@ class Workload(NamedTuple):
       status: Status of the cell. Rates in its progress take precedence.
       rates: Updates or agent steps per second in 'train' and 'eval'.
     """
-    if status.state in (cell_lib.CHANGED, cell_lib.DONE):
+    if status.state in (cells.CHANGED, cells.DONE):
       return 0.0
     latest = status.progress
     rates = {**rates, **latest.get('rates', {})}
@@ -83,7 +81,7 @@ def of_cell(cell: plan.Cell) -> Workload:
     or (name == 'update_period' and owner.endswith(agents))
   }
   chosen = {}
-  for name in _READ:
+  for name, default in settings.DEFAULTS.items():
     value = bound.get(name)
     if isinstance(value, syntax.Reference):
       value = bound.get(f'%{value.arguments[0]}')  # of a macro
@@ -92,7 +90,6 @@ def of_cell(cell: plan.Cell) -> Workload:
       raise ValueError(
         f'{cell.name}: {name}={value} is not allowed: give {setting}.'
       )
-    default = settings.DEFAULTS[name]
     chosen[name] = value if isinstance(value, int) else default
   steps = chosen['evaluation_steps']
   if cell.job == 'evaluate':
@@ -112,7 +109,7 @@ def of_cell(cell: plan.Cell) -> Workload:
 
 
 def rates(
-  sweep: plan.Sweep, statuses: Iterable[cell_lib.Status]
+  sweep: plan.Sweep, statuses: Iterable[cells.Status]
 ) -> dict[str, float]:
   """Returns updates or agent steps per second by phase, for estimates.
 

@@ -199,10 +199,8 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
       checkpoint_dir: Directory of the agent's checkpoint.
       iteration_number: Number in the name of the checkpoint.
     """
-    position = {}
-    if self.offline is not None:
-      position['offline_batches'] = self.offline.next_batch
-    save_log(self.log, checkpoint_dir, iteration_number, **position)
+    count = 0 if self.offline is None else self.offline.next_batch
+    save_log(self.log, checkpoint_dir, iteration_number, offline_batches=count)
 
   def load(self, checkpoint_dir: str, suffix: int) -> None:
     """Restores the log from a checkpoint and refills the memory from the log.

@@ -64,9 +64,8 @@ class RunStatistics:
       )
     found = subsets.trajectories(data)
     first = np.minimum(found.steps_begin, found.stop)
-    rows = found.begin[:, None] + np.arange(
-      (first - found.begin).max(initial=0)
-    )
+    most = (first - found.begin).max(initial=0)
+    rows = found.begin[:, None] + np.arange(most)
     self.padding = rows[rows < first[:, None]]
     self.actions = self._count_actions()
     ended = np.isin(found.stop - 1, data.ends)

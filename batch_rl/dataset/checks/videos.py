@@ -91,11 +91,9 @@ def write_images(
   name, ending = os.path.splitext(path)
   partial = f'{name}.{os.getpid()}.partial{ending}'
   write = _write_gif if ending.lower() == '.gif' else _write_mp4
+  large = (image.repeat(scale, 0).repeat(scale, 1) for image in images)
   try:
-    write(
-      partial,
-      (image.repeat(scale, axis=0).repeat(scale, axis=1) for image in images),
-    )
+    write(partial, large)
     os.replace(partial, path)
   finally:
     pathlib.Path(partial).unlink(missing_ok=True)

@@ -71,9 +71,8 @@ def one_run(
 
 def list_runs(arguments: argparse.Namespace) -> None:
   """Prints the runs in `directory`."""
-  runs = run_directories.describe_runs(
-    run_directories.find_runs(arguments.directory)
-  )
+  found = run_directories.find_runs(arguments.directory)
+  runs = run_directories.describe_runs(found)
   lines = [['game', 'run', 'shards', 'rows', 'size', 'agent']]
   for run in runs:
     counts = [number(run['shards']), number(run['rows']), size(run['bytes'])]

@@ -152,9 +152,8 @@ def _fetch(arguments: argparse.Namespace) -> int:
   if is_unplugged and needed and not arguments.json:
     print(purpose, flush=True)
   log = (lambda line: None) if arguments.json else _log
-  result = fetcher.Fetcher(
-    remote, arguments.jobs, arguments.retries, log
-  ).fetch(runs)
+  fetching = fetcher.Fetcher(remote, arguments.jobs, arguments.retries, log)
+  result = fetching.fetch(runs)
   document |= {'ok': not result.wrong, **dataclasses.asdict(result)}
   console.show(arguments, document, _summarize(result, runs))
   return int(bool(result.wrong))

@@ -53,9 +53,7 @@ def make(copy: copies.Copy) -> dict[str, Any]:
   last_of = row_of + ~rows.terminal[row_of]
   parts = []
   for number, span in rows.parts.items():
-    inside = slice(
-      np.searchsorted(row_of, span[0]), np.searchsorted(last_of, span[1])
-    )
+    inside = slice(row_of.searchsorted(span[0]), last_of.searchsorted(span[1]))
     begin, stop = (np.clip(at, *span) for at in (rows.begin, rows.stop))
     counts = _counts(int((stop - begin).sum()), hashes[inside])
     parts.append({'number': number, 'name': f'shard {number}', **counts})

@@ -47,9 +47,7 @@ def import_store(
     store_directory.StoreDirectory(directory).check_empty_or_of(logs)
     os.makedirs(logs)
     originals = {
-      os.path.join(logs, shard_files.file_name(column, number)): shards.path(
-        number, column
-      )
+      shard_files.path(logs, column, number): shards.path(number, column)
       for number, group in shards.contents.items()
       for column in group
     }

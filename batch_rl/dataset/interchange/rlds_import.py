@@ -84,9 +84,8 @@ class RldsReader(episode_import.EpisodeReader):
     chosen, self._lengths, first = {}, {}, 0
     for split in splits:
       if wanted is None or _checkpoint_of(split) in wanted:
-        for number, (path, length) in enumerate(
-          self._files_of(info, split), first
-        ):
+        found = enumerate(self._files_of(info, split), first)
+        for number, (path, length) in found:
           if length != '0':
             chosen[number], self._lengths[number] = path, length
       # Each file has the same number whichever checkpoints are chosen.

@@ -117,8 +117,7 @@ class CompiledBatches:
     self._lock = threading.Lock()
 
   def __reduce__(self) -> tuple[Any, ...]:
-    discounts = self._run[3]
-    return CompiledBatches, (self._store, self._stack_size, discounts)
+    return CompiledBatches, (self._store, self._stack_size, self._run[3])
 
   def wait(self) -> bool:
     """Waits until the function is loaded; returns whether it can be used."""

@@ -129,10 +129,9 @@ class Reader:
         )
     damaged = subsets.damaged_rows(store, chosen.begin, chosen.stop)
     chosen = chosen.only(np.flatnonzero(damaged == 0))
-    selected = chosen.selected
-    if not len(selected):
+    self._chosen, self.count = chosen, len(chosen.selected)
+    if not self.count:
       raise ValueError(f'{run.directory} has no episode.')
-    self._chosen, stops = chosen, chosen.stop[selected]
     self._ended = np.isin(chosen.stop - 1, store.terminals)
     self._truncated = np.isin(chosen.stop - 1, store.truncations)
     self._unclipped = self._unclipped_returns(all_trajectories.stop)
@@ -140,8 +139,7 @@ class Reader:
     self._loaded: Any = None
     self.frame_shape, self.frame_dtype = store.frame_shape, store.frame_dtype
     self.padding = store.first_padding()
-    self.rows = int((stops - chosen.steps_begin[selected]).sum())
-    self.count = len(selected)
+    self.rows = chosen.num_steps
     self.num_actions = (
       manifests.look_up(self.manifest, 'environment', 'num_actions', kind=int)
       or store.action_range()[1] + 1

@@ -215,10 +215,8 @@ def find(
   )
 
 
-def _gapless(
-  store: store_lib.Store, suffixes: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns the ranges of rows that shards have without a gap, int64 (n,) each.
+def _gapless(store: store_lib.Store, suffixes: Sequence[int]) -> np.ndarray:
+  """Returns the ranges of rows that shards have without a gap, int64 (3, n).
 
   Returns:
     First row, row after the last, and number of padding rows at the beginning.
@@ -236,5 +234,4 @@ def _gapless(
       leading = store.leading_padding(suffix)
       found.append([int(store.starts[i]), stop, leading])
     goes_on = is_used
-  start, stops, leadings = np.array(found, np.int64).reshape(-1, 3).T
-  return start, stops, leadings
+  return np.array(found, np.int64).reshape(-1, 3).T

@@ -164,10 +164,9 @@ def carry_of(
   """Returns `carry` of a checkpointed `ShardWriter`."""
   if not (carry := checkpoint['carry']):
     return None
+  raw = {n: zlib.decompress(base64.b64decode(carry[n])) for n in dtypes}
   return {
-    name: np.frombuffer(
-      zlib.decompress(base64.b64decode(carry[name])), dtype
-    ).reshape(shape)
+    name: np.frombuffer(raw[name], dtype).reshape(shape)
     for name, (dtype, shape) in dtypes.items()
   }
 

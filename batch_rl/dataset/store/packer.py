@@ -238,8 +238,7 @@ class PackedRun(frame_blocks.RunFrames):
         self._changed.notify_all()
 
   def _missing(self) -> list[int]:
-    packed = set(self.packed)
-    return [suffix for suffix in self.suffixes if suffix not in packed]
+    return sorted({*self.suffixes} - {*self.packed})
 
   def _publish(
     self, suffix: int, packed: packed_shard.PackedShard, dictionary: bytes
@@ -357,9 +356,8 @@ class PackedRun(frame_blocks.RunFrames):
 
   def _train_dictionary(self) -> bytes:
     """Trains the dictionary on the first frames of shards across the run."""
-    spread = np.unique(
-      np.linspace(0, len(self.suffixes) - 1, 8).round().astype(int)
-    )
+    places = np.linspace(0, len(self.suffixes) - 1, 8).round()
+    spread = np.unique(places.astype(int))
     frames: list[np.ndarray] = []
     for i in spread.tolist():
       suffix = self.suffixes[i]

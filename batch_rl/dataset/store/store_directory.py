@@ -151,11 +151,9 @@ class StoreDirectory:
   @property
   def remedy(self) -> str:
     """Advice to run the store's command again, for messages."""
-    made_by = self._description.get('made_by')
-    command = (
-      f'run the same {made_by}' if made_by else f'convert {self.shards_dir}'
-    )
-    return f'{command} again'
+    if made_by := self._description.get('made_by'):
+      return f'run the same {made_by} again'
+    return f'convert {self.shards_dir} again'
 
   def planned_shards(self) -> list[int]:
     """Returns the numbers of all shards, missing ones included, ascending."""
@@ -247,15 +245,14 @@ class StoreDirectory:
     with contextlib.suppress(OSError, ValueError):
       if (lock := self.try_lock()) is not None:
         with lock:
-          description = packed_shard.read_description(path)
-          description |= {'sources': sources}
-          files.write_json(path, files.with_hash(description))
+          content = packed_shard.read_description(path) | {'sources': sources}
+          files.write_json(path, files.with_hash(content))
 
   def try_lock(self) -> Any:
     """Acquires the directory's lock without waiting (see `locks.try_lock`).
 
     Returns:
-      The open lock file, or None if another process holds the lock.
+      The lock, or None if another process holds it.
 
     Raises:
       OSError: If the directory cannot be written.

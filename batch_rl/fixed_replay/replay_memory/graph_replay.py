@@ -164,8 +164,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     self._further = columns_lib.check(columns)
     # Checked before the memory reads shards.
     row_sampler.check_counts(prefetch_threads=prefetch_threads)
-    if prefetch != 0:
-      row_sampler.check_counts(prefetch=prefetch)
+    row_sampler.check_counts(0, prefetch=prefetch)
     if not (dtype := np.dtype(observation_dtype)).isnative:
       raise ValueError(
         f'TensorFlow would misread observations of {dtype}, a foreign byte order: run '
@@ -265,21 +264,18 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     if self._frames is not None:
       self.ready = [self._frames.ready]
     if self._prefetch and not self.memory._draws_itself:
-      self._prefetcher = self._make_prefetcher()
+      ahead, threads = self._prefetch, self._prefetch_threads
+      together = min(_TRANSITIONS_TOGETHER // self.batch_size, ahead // threads)
+      if self._frames is not None:
+        together = _TOGETHER_WITHOUT_FRAMES
+      self._prefetcher = prefetch_lib.Prefetcher(
+        self._arrays.load, ahead, threads, max(1, together)
+      )
       self._take = self._prefetcher.take
     with tf.name_scope('sample_replay'):
       with tf.control_dependencies(self.ready):
         batch = self.next_batch()
       self.unpack(batch)
-
-  def _make_prefetcher(self):
-    ahead, threads = self._prefetch, self._prefetch_threads
-    if self._frames is not None:
-      together = _TOGETHER_WITHOUT_FRAMES
-    else:
-      together = _TRANSITIONS_TOGETHER // self.batch_size
-      together = max(1, min(together, ahead // threads))
-    return prefetch_lib.Prefetcher(self._arrays.load, ahead, threads, together)
 
   def next_batch(self) -> list[tf.Tensor]:
     """Builds the operations that take the next batch, in the current graph.

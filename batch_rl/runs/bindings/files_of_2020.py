@@ -8,8 +8,7 @@ import inspect
 from collections.abc import Iterable
 
 from batch_rl.agents import registry
-from batch_rl.runs.bindings import bound as bound_lib
-from batch_rl.runs.bindings import gin_internals, settings
+from batch_rl.runs.bindings import bound, gin_internals, settings
 
 _PROGRAM = 'dopamine.discrete_domains.run_experiment'
 _AGENT_NAME = f'{_PROGRAM}.create_agent', 'agent_name'
@@ -29,18 +28,18 @@ _MEMORIES = {
 
 
 def agent_name(
-  bindings: Iterable[bound_lib.Binding], agents: registry.Registry
+  bindings: Iterable[bound.Binding], agents: registry.Registry
 ) -> str | None:
   """Returns the agent of files without `create_offline_agent.agent_name` or the like.
 
   It is the value of `create_agent.agent_name`, or else the only agent whose parameters
-  are bound.
+  are given.
 
   Args:
     bindings: Bindings in the order of reading, after gin has read them.
     agents: Agents by name.
   """
-  if name := bound_lib.query('.'.join(_AGENT_NAME)):
+  if name := bound.query('.'.join(_AGENT_NAME)):
     return name
   classes = [binding.configurable for binding in bindings if binding.parameter]
   names = [n for n, agent in agents.load_all().items() if agent in classes]
@@ -48,7 +47,7 @@ def agent_name(
 
 
 def adapt(
-  bindings: Iterable[bound_lib.Binding],
+  bindings: Iterable[bound.Binding],
   agents: registry.Registry,
   agent_class: type,
 ) -> list[str]:
@@ -62,29 +61,29 @@ def adapt(
   Returns:
     Lines that say which names stand for others, and what has no effect.
   """
-  bound = [binding for binding in bindings if binding.parameter]
-  _remove(bound, *_AGENT_NAME)
+  given = [binding for binding in bindings if binding.parameter]
+  _remove(given, *_AGENT_NAME)
   # The runner passes an environment to Dopamine's, which would hide the binding.
   environment = 'create_environment_fn'
-  bound_lib.redirect(
-    [binding for binding in bound if binding.parameter == environment],
+  bound.redirect(
+    [binding for binding in given if binding.parameter == environment],
     [f'{_PROGRAM}.Runner'],
     [gin_internals.find(settings.RUNNERS[agents.kind]).selector],
   )
   lines = []
-  if renamed := _rename_memories(bound, agents, agent_class):
+  if renamed := _rename_memories(given, agents, agent_class):
     lines.append(
       f'{_MEMORIES[agents.kind]}, which samples uniformly, gets the values of '
       f'{", ".join(renamed)}.'
     )
-  if _remove(bound, *_SCHEDULE):
+  if _remove(given, *_SCHEDULE):
     lines.append(
       'create_runner.schedule is not used: an iteration trains, then evaluates.'
     )
   return lines
 
 
-def _rename_memories(bound, agents, agent_class):
+def _rename_memories(given, agents, agent_class):
   """Binds the parameters of former memories for today's; returns their names.
 
   Other parameters stay, for the warning that they have no effect.
@@ -95,8 +94,8 @@ def _rename_memories(bound, agents, agent_class):
     return []  # it has no memory, or one of its own
   memory = gin_internals.find(_MEMORIES[agents.kind])
   parameters = inspect.signature(memory.wrapped).parameters
-  known = [binding for binding in bound if binding.parameter in parameters]
-  bound_lib.redirect(known, _FORMER_MEMORIES, [memory.selector])
+  known = [binding for binding in given if binding.parameter in parameters]
+  bound.redirect(known, _FORMER_MEMORIES, [memory.selector])
   return dict.fromkeys(
     f'{binding.configurable.__name__}.{binding.parameter}'
     for binding in known
@@ -104,10 +103,10 @@ def _rename_memories(bound, agents, agent_class):
   )
 
 
-def _remove(bound, selector, parameter):
+def _remove(given, selector, parameter):
   """Removes the bindings of a parameter from gin; returns whether there are any."""
   removed = [
-    b for b in bound if (b.selector, b.parameter) == (selector, parameter)
+    b for b in given if (b.selector, b.parameter) == (selector, parameter)
   ]
   for binding in removed:
     binding.remove()

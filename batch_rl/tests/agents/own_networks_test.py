@@ -232,9 +232,7 @@ class SixUnits(Network):
     ('dueling', VALUES, r'call returned float32 .*\(n, 2\)'),
   ],
 )
-def test_a_network_that_does_not_fit_its_head_is_named(
-  make_agent, name, network, message
-):
+def test_a_network_unfit_for_its_head(make_agent, name, network, message):
   """In one line, although AutoGraph converts networks."""
   given = {'hl_gauss': {'head': atoms.HLGauss(7)}, 'dueling': {'dueling': True}}
   arguments = {'num_actions': 2, 'network': network, **given.get(name, {})}

@@ -76,9 +76,7 @@ def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path):
 
 
 @pytest.mark.parametrize('clips', [True, False])
-def test_rewards_are_clipped_and_unclipped_returns_are_logged(
-  tmp_path, clips, caplog
-):
+def test_rewards_are_clipped_and_logged_unclipped(tmp_path, clips, caplog):
   gin.bind_parameter('run_seed.seed', 1)
   runner = make_runner(tmp_path, num_iterations=1, clip_rewards=clips)
   agent = runner._agent

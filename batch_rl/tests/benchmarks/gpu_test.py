@@ -29,9 +29,7 @@ LATE = 'print("ready", flush=True); raise OSError("late")'
     ('input()', 0.01, 'no answer'),
   ],
 )
-def test_cells_are_measured_at_once_or_fail_with_a_reason(
-  monkeypatch, code, slowest_start, reason
-):
+def test_cells_are_measured_or_fail(monkeypatch, code, slowest_start, reason):
   monkeypatch.setattr(gpu, '_PROGRAM', [sys.executable, '-c', code])
   monkeypatch.setattr(gpu, '_SLOWEST_START', slowest_start)
   wanted = gpu.Measurement('dqn', cells=2)

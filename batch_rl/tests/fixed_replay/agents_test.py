@@ -157,9 +157,7 @@ def test_a_checkpoint_resumes_to_the_bit(agent, name, shared_agents, tmp_path):
 
 
 @with_any_agent
-def test_starts_from_the_newest_weights_of_a_run_and_nothing_else(
-  agent, log_dir, tmp_path
-):
+def test_starts_from_the_newest_weights_of_a_run_only(agent, log_dir, tmp_path):
   (tmp_path / 'checkpoints').mkdir()
   for number in (9, 10):  # '10' < '9'
     list(agent.train_steps(4))

@@ -41,9 +41,7 @@ def logs(tmp_path_factory):
     ('ours', {'replay_file_end_index': 1, 'seed': 1}),
   ],
 )
-def test_an_offline_agent_trains_on_it(
-  lib, logs, agents, kind, ways, tmp_path, caplog
-):
+def test_offline_agents_train(lib, logs, agents, kind, ways, tmp_path, caplog):
   import jax
 
   ways = {'observation_shape': (84, 84), 'batch_size': 32, **ways}

@@ -69,9 +69,7 @@ def evaluate(base_dir):
   return json.loads(path.read_text())['episodes']
 
 
-def test_an_agent_is_trained_evaluated_and_reported(
-  data_dir, own_code, tmp_path, monkeypatch
-):
+def test_a_users_agent_is_reported(data_dir, own_code, tmp_path, monkeypatch):
   base_dir = tmp_path / 'base'
   before = user_modules.loaded_folders()  # of tests
   monkeypatch.chdir(own_code.parent)
@@ -108,9 +106,7 @@ def train_as_library(base_dir, data_dir):
     ).run_experiment()  # fmt: skip
 
 
-def test_a_run_without_the_program_is_evaluated_and_reported(
-  data_dir, own_folder, tmp_path, monkeypatch, refusal
-):
+def test_a_run_as_library(data_dir, own_folder, tmp_path, monkeypatch, refusal):
   user_code.write(own_folder / 'mine.py', LIBRARY)
   base_dir = tmp_path / 'base'
   train_as_library(base_dir, data_dir)
@@ -151,9 +147,7 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
   assert 'let its __init__ call super().__init__(*args, **kwargs)' in printed
 
 
-def test_a_run_keeps_its_networks_and_records_what_trains(
-  data_dir, own_code, tmp_path, refusal, caplog
-):
+def test_a_run_keeps_its_network(data_dir, own_code, tmp_path, refusal, caplog):
   base_dir = tmp_path / 'base'
   start(data_dir, base_dir, seed=1)
   before = (base_dir / 'run.json').read_text()
@@ -193,9 +187,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize('kind', WRONG)
-def test_an_error_in_a_users_code_keeps_its_traceback(
-  data_dir, own_folder, tmp_path, kind
-):
+def test_a_users_error_has_a_traceback(data_dir, own_folder, tmp_path, kind):
   user_code.write(own_folder / 'mine.py', WRONG[kind])
   user_code.write(
     own_folder / 'mine.gin',

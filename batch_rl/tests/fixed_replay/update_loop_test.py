@@ -153,9 +153,7 @@ class DopamineAgent(fixed_replay_agent.FixedReplayAgentMixin, DQNAgent):
   """Dopamine's DQN as it is, without `loss`."""
 
 
-def test_agents_of_dopamine_train_alike_one_update_at_a_time(
-  shared_agents, make_agent, tmp_path
-):
+def test_agents_of_dopamine_train_alike(shared_agents, make_agent, tmp_path):
   """A summary alone would draw a batch, and move the updates to the next ones."""
   ways = dict(summary_writer=str(tmp_path), summary_writing_frequency=8)
   agent = make_agent(class_=DopamineAgent, **ways)

@@ -132,9 +132,7 @@ def at_random(num_actions, states_seen):
     ),
   ],
 )
-def test_one_emulator_plays_as_those_in_threads(
-  game, rom_set, max_frames, max_steps, stack_size
-):
+def test_emulators_play_alike(game, rom_set, max_frames, max_steps, stack_size):
   gin.bind_parameter('make_atari.rom_set', rom_set)
   gin.bind_parameter('make_atari.max_num_frames_per_episode', max_frames)
   agent = agent_of(stack_size=stack_size)
@@ -229,9 +227,7 @@ def make_wrapped_pong():
     (random_walk.RandomWalk, WALK_AGENT, False, False),
   ],
 )
-def test_emulators_step_in_threads_where_settings_allow_it(
-  make, agent, ends_at_lost_lives, in_threads, caplog
-):
+def test_steps_in_threads(make, agent, ends_at_lost_lives, in_threads, caplog):
   gin.bind_parameter('create_atari_environment.game_name', 'Pong')
   setting = 'AtariPreprocessing.terminal_on_life_loss'
   gin.bind_parameter(setting, ends_at_lost_lives)

@@ -36,9 +36,7 @@ def run(program, agent, *bindings, **flags):
   programs.run_here(program, gin_bindings=bound, **flags)
 
 
-def test_a_log_is_verified_drawn_trained_on_and_reported(
-  tmp_path, caplog, refusal, monkeypatch
-):
+def test_a_log_is_made_and_trained_on(tmp_path, caplog, refusal, monkeypatch):
   name, session, threads = 'TF_NUM_INTRAOP_THREADS', tf.compat.v1.Session, set()
   monkeypatch.setattr(
     *(tf.compat.v1, 'Session'),

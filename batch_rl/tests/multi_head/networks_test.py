@@ -34,9 +34,7 @@ COUNTED = [[0, 1, 2], [3, 4, 5]]  # for two actions
     (ensembles.SeparateNetworks(3), 'q_heads', [[0, 1, 2], [1, 2, 3]], []),
   ],
 )
-def test_a_plain_network_gets_the_outputs_of_the_head(
-  evaluate, head, field, expected, others
-):
+def test_a_plain_network_gets_outputs(evaluate, head, field, expected, others):
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     outputs = head.create_network(plain, 2, 'Online')(tf.zeros((2, 3)))
     session.run(tf.compat.v1.global_variables_initializer())

@@ -11,7 +11,7 @@ from batch_rl.baselines.run_experiment import LoggedRunner
 from batch_rl.fixed_replay import agents as offline
 from batch_rl.fixed_replay.run_experiment import FixedReplayRunner
 from batch_rl.minatar import games as minatar
-from batch_rl.runs.bindings import any_agent, bound
+from batch_rl.runs.bindings import any_agent, bound, settings
 from batch_rl.sweep import cells, plan, workload
 from batch_rl.tests import gin_lines, user_code
 from batch_rl.tests.sweep import made_up_sweeps
@@ -73,7 +73,7 @@ def test_the_work_is_read_from_the_gin_files():
   )
   assert work('offline', (dqn,), *short) == (3, 35_715, 125_000)
   # Parameters of other classes, although of the same names.
-  others = [f'Ema.{name} = 0' for name in workload._READ]
+  others = [f'Ema.{name} = 0' for name in settings.DEFAULTS]
   others += ['LoggedRunner.training_steps = 9', 'mine.Rem.update_period = 2']
   assert work('offline', (dqn,), *short, *others) == (3, 35_715, 125_000)
   for given in ([], ['create_offline_agent.agent_name = "mine.Rem"']):

@@ -113,7 +113,7 @@ def configured_value(cls: type, name: str) -> Any:
     ValueError: If the class has no such parameter.
   """
   for base in cls.__mro__:
-    if name in (bindings := _bindings(base)):
+    if name in (bindings := _bindings(base) or {}):
       return copy.deepcopy(bindings[name])  # gin makes the value of a reference
     if construct := vars(base).get('__init__'):
       own = getattr(construct, _OWN_PARAMETERS, None)
@@ -123,15 +123,15 @@ def configured_value(cls: type, name: str) -> Any:
   raise ValueError(f'{cls.__name__} has no parameter {name} with a value.')
 
 
-def _bindings(cls: type) -> dict[str, Any]:
-  """Returns gin's bindings for a class; {} for one that is not configurable.
+def _bindings(cls: type) -> dict[str, Any] | None:
+  """Returns gin's bindings for a class; None for one that is not configurable.
 
   References stay references: objects of other parameters are not made.
   """
   try:
     return gin.get_bindings(cls, resolve_references=False)
   except ValueError:
-    return {}
+    return None
 
 
 def make_configurable(cls: type) -> None:
@@ -139,9 +139,7 @@ def make_configurable(cls: type) -> None:
 
   A notebook's cell may have defined another one of the name before.
   """
-  try:
-    gin.get_bindings(cls, resolve_references=False)
-  except ValueError:
+  if _bindings(cls) is None:
     with gin.unlock_config(), gin.config.interactive_mode():
       gin.configurable(cls)
 

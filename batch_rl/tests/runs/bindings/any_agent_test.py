@@ -62,9 +62,7 @@ RATE = 'AdamOptimizer.learning_rate'
     ([OURS, MINATAR], ['AnyAgent.gamma = 0.5'], set()),
   ],
 )
-def test_a_line_names_what_a_file_in_the_wrong_order_replaces(
-  own_folder, caplog, files, bindings, replaced
-):
+def test_files_in_a_wrong_order(own_folder, caplog, files, bindings, replaced):
   (own_folder / 'own.gin').write_text(
     f"include '{OURS}'\n{AGENT}.gamma = 0.5\n"
     f'AnyAgent.stack_size = 3\n{AGENT}.kappa = 2.0\n{RATE} = 1e-4'
