@@ -55,6 +55,9 @@ IQN = {'num_tau_samples': 64, 'num_quantile_samples': 32, 'kappa': 1.0}
 MUNCHAUSEN = {'alpha': 0.9, 'tau': 0.03, 'clip': -1.0}
 BINS = {'num_atoms': 51, 'vmin': -10.0, 'vmax': 10.0}
 CQL = {'CQL.weight': 1.0}
+IQL = {'expectile': 0.7, 'inverse_temperature': 3.0}
+DQN, QR_DQN = 'FixedReplayDQNAgent', 'FixedReplayQuantileAgent'
+IQN_AGENT = 'FixedReplayImplicitQuantileAgent'
 
 
 def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
@@ -63,14 +66,11 @@ def ensemble(num_heads: int, strategy: str, name: str) -> dict[str, Any]:
   return {'num_heads': num_heads, 'name': name, **mixtures}
 
 
+REM = ensemble(200, 'STOCHASTIC', 'REM')
 # {config: what is expected of it}.
 OFFLINE = {
-  'dqn': Shipped(
-    'FixedReplayDQNAgent', RMSPROP, NETWORK, [0.3045184, 0.2584695, 0.2563804]
-  ),
-  'dqn_adam': Shipped(
-    'FixedReplayDQNAgent', DQN_ADAM, losses=[0.3045184, 0.2546671, 0.228803]
-  ),
+  'dqn': Shipped(DQN, RMSPROP, NETWORK, [0.3045184, 0.2584695, 0.2563804]),
+  'dqn_adam': Shipped(DQN, DQN_ADAM, losses=[0.3045184, 0.2546671, 0.228803]),
   'c51': Shipped(
     'FixedReplayRainbowAgent',
     {**ADAM_C51, **C51},
@@ -78,7 +78,7 @@ OFFLINE = {
     [3.932755, 3.932514, 3.932179],
   ),
   'quantile': Shipped(
-    'FixedReplayQuantileAgent',
+    QR_DQN,
     {**ADAM, **QUANTILES, 'name': 'QR-DQN'},
     {**NETWORK, 'num_atoms': 5},
     [33.0657, 26.6572, 32.64212],
@@ -96,7 +96,7 @@ OFFLINE = {
   ),
   'rem': Shipped(
     'FixedReplayMultiHeadDQNAgent',
-    {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')},
+    {**ADAM, **REM},
     losses=[0.3295079, 0.2666991, 0.3271843],
   ),
   'multi_network_rem': Shipped(
@@ -108,33 +108,22 @@ OFFLINE = {
   # Their losses are those of the equations (`equations_test`).
   'bc': Shipped('FixedReplayBCAgent', ADAM, NETWORK),
   'percent_bc': Shipped('FixedReplayBCAgent', ADAM),
-  'iqn': Shipped('FixedReplayImplicitQuantileAgent', {**ADAM, **IQN}, NETWORK),
-  'munchausen_iqn': Shipped(
-    'FixedReplayImplicitQuantileAgent', {**ADAM, **IQN, **MUNCHAUSEN}
-  ),
-  'iql': Shipped(
-    'FixedReplayIQLAgent',
-    {**ADAM, 'expectile': 0.7, 'inverse_temperature': 3.0},
-    NETWORK,
-  ),
+  'iqn': Shipped(IQN_AGENT, {**ADAM, **IQN}, NETWORK),
+  'munchausen_iqn': Shipped(IQN_AGENT, {**ADAM, **IQN, **MUNCHAUSEN}),
+  'iql': Shipped('FixedReplayIQLAgent', {**ADAM, **IQL}, NETWORK),
   'weighted_bc': Shipped('FixedReplayIQLAgent', {**ADAM, 'expectile': 0.5}),
-  'cql': Shipped('FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL}),
-  'cql_dr3': Shipped(
-    'FixedReplayQuantileAgent', {**ADAM, **QUANTILES, **CQL, 'DR3.weight': 0.03}
-  ),
-  'bcq': Shipped(
-    'FixedReplayDQNAgent', {**ADAM, 'Imitation.weight': 1.0, 'threshold': 0.3}
-  ),
-  'dr3': Shipped('FixedReplayDQNAgent', {**ADAM, 'DR3.weight': 0.03}),
-  'munchausen_dqn': Shipped('FixedReplayDQNAgent', {**ADAM, **MUNCHAUSEN}),
-  'hl_gauss': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
+  'cql': Shipped(QR_DQN, {**ADAM, **QUANTILES, **CQL}),
+  'cql_dr3': Shipped(QR_DQN, {**ADAM, **QUANTILES, **CQL, 'DR3.weight': 0.03}),
+  'bcq': Shipped(DQN, {**ADAM, 'Imitation.weight': 1.0, 'threshold': 0.3}),
+  'dr3': Shipped(DQN, {**ADAM, 'DR3.weight': 0.03}),
+  'munchausen_dqn': Shipped(DQN, {**ADAM, **MUNCHAUSEN}),
+  'hl_gauss': Shipped(DQN, {**ADAM, **BINS}),
   'hl_gauss_cql': Shipped(
-    'FixedReplayDQNAgent',
-    {**ADAM, 'learning_rate': 6.25e-5, **BINS, 'CQL.weight': 0.1},
+    DQN, {**ADAM, 'learning_rate': 6.25e-5, **BINS, 'CQL.weight': 0.1}
   ),
-  'two_hot': Shipped('FixedReplayDQNAgent', {**ADAM, **BINS}),
-  'sarsa': Shipped('FixedReplayDQNAgent', ADAM),
-  'monte_carlo': Shipped('FixedReplayDQNAgent', ADAM),
+  'two_hot': Shipped(DQN, {**ADAM, **BINS}),
+  'sarsa': Shipped(DQN, ADAM),
+  'monte_carlo': Shipped(DQN, ADAM),
 }
 ONLINE = {
   'random': Shipped('RandomAgent', {}),
@@ -150,7 +139,5 @@ ONLINE = {
     'LoggedMultiNetworkDQNAgent',
     {**ADAM_ENSEMBLE, **ensemble(4, 'STOCHASTIC', 'REM (networks)')},
   ),
-  'multi_head_rem': Shipped(
-    'LoggedMultiHeadDQNAgent', {**ADAM, **ensemble(200, 'STOCHASTIC', 'REM')}
-  ),
+  'multi_head_rem': Shipped('LoggedMultiHeadDQNAgent', {**ADAM, **REM}),
 }

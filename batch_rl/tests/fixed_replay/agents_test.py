@@ -200,13 +200,9 @@ def write_checkpoint(directory, arrays):
 LAYERS = 'Conv Conv_1 Conv_2 fully_connected fully_connected_1'.split()
 # In Dopamine 1 and 2, and in Keras, which numbers layers through the graph.
 SLIM = [(layer, 'weights', 'biases') for layer in 2 * LAYERS]
-UNNAMED = [
-  (layer, 'kernel', 'bias')
-  for layer in (
-    'conv2d conv2d_1 conv2d_2 dense dense_1 '
-    'conv2d_3 conv2d_4 conv2d_5 dense_2 dense_3'
-  ).split()
-]
+KERAS = 'conv2d conv2d_1 conv2d_2 dense dense_1 '
+KERAS += 'conv2d_3 conv2d_4 conv2d_5 dense_2 dense_3'
+UNNAMED = [(layer, 'kernel', 'bias') for layer in KERAS.split()]
 
 
 @pytest.mark.parametrize('old', [SLIM, UNNAMED])
@@ -224,10 +220,8 @@ def test_checkpoints_of_tensorflow_1_are_loaded(old, tmp_path):
   (tmp_path / 'checkpoints').mkdir()
   write_checkpoint(tmp_path / 'checkpoints', saved)
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    variables = {
-      name: tf.compat.v1.get_variable(name, array.shape)
-      for name, array in arrays.items()
-    }
+    get = tf.compat.v1.get_variable
+    variables = {name: get(name, array.shape) for name, array in arrays.items()}
     initial_weights.load(session, str(tmp_path))
     np.testing.assert_equal(session.run(variables), arrays)
 

@@ -22,9 +22,8 @@ STATE, ACTION, REWARD, NEXT_STATE, _, _, TERMINAL, INDICES = range(8)
 
 
 def load(directory, suffix, capacity, stack_size=4, horizon=1):
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (2, 2), stack_size, capacity, 8, horizon, gamma=0.5
-  )
+  arguments = (2, 2), stack_size, capacity, 8, horizon, 0.5
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer(*arguments)
   memory.load(str(directory), suffix)
   return memory
 
@@ -52,13 +51,10 @@ def test_draws_are_the_transitions_of_each_shard(
 ):
   directory = tmp_path_factory.mktemp('run')
   run = known_runs.write_run(directory, lengths, capacity)
-  memories = [
-    load(directory, suffix, capacity, stack_size, horizon)
-    for suffix in run.suffixes
-  ]
-  buffers = loaded_buffers.LoadedBuffers(
-    store.Store(str(directory), pack=False), memories, run.suffixes, seed=0
-  )
+  sizes = capacity, stack_size, horizon
+  memories = [load(directory, suffix, *sizes) for suffix in run.suffixes]
+  opened = store.Store(str(directory), pack=False)
+  buffers = loaded_buffers.LoadedBuffers(opened, memories, run.suffixes, seed=0)
   expected = {}
   for suffix in run.suffixes:
     known = transitions(run, suffix, stack_size, horizon)
@@ -138,7 +134,7 @@ class LoadsAll(fixed_replay_buffer.FixedReplayBuffer):
     self._loaded_buffers = True
 
 
-class LoadsAllDopamines(LoadsAll, LoadsDopamines):
+class AllDopamines(LoadsAll, LoadsDopamines):
   pass
 
 
@@ -162,9 +158,7 @@ def inner_indices(directory, stack_size, horizon):
   return set(found)
 
 
-@pytest.mark.parametrize(
-  'class_', [LoadsDopamines, LoadsAll, LoadsAllDopamines]
-)
+@pytest.mark.parametrize('class_', [LoadsDopamines, LoadsAll, AllDopamines])
 @pytest.mark.parametrize(('horizon', 'stack_size'), [(1, 4), (3, 1), (5, 4)])
 def test_truncation_is_no_termination(tmp_path, class_, stack_size, horizon):
   """Also at the ring's end, and beside an episode that terminates."""
@@ -183,10 +177,9 @@ def test_truncation_is_no_termination(tmp_path, class_, stack_size, horizon):
       own.sample_transition_batch(1, [index])
   batch = own.sample_transition_batch(len(indices), indices)
   assert 0 < batch[TERMINAL].sum() < len(indices) / 4
+  others = whole.sample_transition_batch(len(indices), indices)
   for name in (STATE, ACTION, REWARD, TERMINAL):
-    np.testing.assert_array_equal(
-      batch[name], whole.sample_transition_batch(len(indices), indices)[name]
-    )
+    np.testing.assert_array_equal(batch[name], others[name])
   assert own.file_hashes() == whole.file_hashes() != {}
   if class_ is LoadsDopamines:
     memories = own._replay_buffers

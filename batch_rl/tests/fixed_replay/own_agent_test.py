@@ -21,28 +21,17 @@ from dopamine.discrete_domains import gym_lib
 from batch_rl.fixed_replay.agents import dqn_agent
 from batch_rl.tests import cartpole
 
-
 @gin.configurable
 class MyAgent(dqn_agent.FixedReplayDQNAgent):
   pass
 
-
 def create(sess, environment, summary_writer, data_dir, gamma=0.9):
-  return MyAgent(
-    sess,
-    environment.action_space.n,
-    data_dir,
-    gamma=gamma,
-    summary_writer=summary_writer,
-    seed=1,
-    **cartpole.OBSERVATION,
-    **cartpole.SMALL['dqn'],
-  )
-
+  settings = {**cartpole.OBSERVATION, **cartpole.SMALL['dqn'], 'seed': 1}
+  settings |= {'gamma': gamma, 'summary_writer': summary_writer}
+  return MyAgent(sess, environment.action_space.n, data_dir, **settings)
 
 def make_environment():
   return gym_lib.create_gym_environment('CartPole', 'v1')
-
 
 gin.parse_config_files_and_bindings([], ['DQNAgent.gamma = 0.1'])
 """

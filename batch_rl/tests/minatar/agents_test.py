@@ -13,19 +13,11 @@ from batch_rl.runs.bindings import any_agent
 from batch_rl.tests import configs_test, gin_lines, shipped_agents
 
 ADAM = {**shipped_agents.ADAM, 'stack_size': 1, 'target_update_period': 1000}
+ONLINE = {**ADAM, 'learning_rate': 2.5e-4, 'epsilon_decay_period': 250_000}
+OFFLINE = {**ADAM, 'learning_rate': 1e-3, 'epsilon': 1e-8}
 KINDS = {
-  'online': (
-    'baselines',
-    games.ONLINE_CONFIG,
-    online.create_online_agent,
-    {**ADAM, 'learning_rate': 2.5e-4, 'epsilon_decay_period': 250_000},
-  ),
-  'offline': (
-    'fixed_replay',
-    games.OFFLINE_CONFIG,
-    offline.create_offline_agent,
-    {**ADAM, 'learning_rate': 1e-3, 'epsilon': 1e-8},
-  ),
+  'online': ('baselines', games.ONLINE_CONFIG, online, ONLINE),
+  'offline': ('fixed_replay', games.OFFLINE_CONFIG, offline, OFFLINE),
 }
 # Weights for Space Invaders, without heads.
 WEIGHTS = 16 * (9 * 6 + 1) + 128 * (64 * 16 + 1)
@@ -46,12 +38,12 @@ WEIGHTS = 16 * (9 * 6 + 1) + 128 * (64 * 16 + 1)
   ],
 )
 def test_network_and_settings(kind, name, outputs, networks, tmp_path):
-  folder, config, create, expected = KINDS[kind]
-  statements = gin_lines.load(
-    [configs_test.config_file(folder, name), config],
-    ['MinAtarEnvironment.game_name = "SpaceInvaders"'],
-  )
-  registry = {'online': online, 'offline': offline}[kind].REGISTRY
+  folder, config, program, expected = KINDS[kind]
+  files = [configs_test.config_file(folder, name), config]
+  game = 'MinAtarEnvironment.game_name = "SpaceInvaders"'
+  statements = gin_lines.load(files, [game])
+  registry = program.REGISTRY
+  create = getattr(program, f'create_{kind}_agent')
   name = gin.query_parameter(f'create_{kind}_agent.agent_name')
   any_agent.bind(statements, registry, registry.find(name))
   env = environment.MinAtarEnvironment()

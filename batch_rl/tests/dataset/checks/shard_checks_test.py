@@ -11,6 +11,7 @@ from batch_rl.tests import shards
 from batch_rl.tests.dataset.checks import run_files as files
 
 ATARI = {'game': 'Pong', 'repeat_action_probability': 0.25}
+PADDING = 'than 3 padding rows (all zero) at the start of 1'
 
 
 def misshape(path):
@@ -20,9 +21,7 @@ def misshape(path):
 
 DAMAGE = {
   'a flipped bit': files.flip_a_bit,
-  'more': (
-    lambda path: path.write_bytes(path.read_bytes() + gzip.compress(b'more'))
-  ),
+  'more': lambda p: p.write_bytes(p.read_bytes() + gzip.compress(b'more')),
   'shape': misshape,
   'dtype': lambda path: files.save(path, files.load(path).astype(np.float64)),
   'missing': lambda path: path.unlink(),
@@ -56,11 +55,7 @@ def test_a_damaged_file_is_named_and_the_others_are_checked(logs, name, damage):
     ('reward', files.put(20, np.nan), 'reward nan'),
     ('terminal', files.put(20, 2), 'terminal 2'),
     # Rows 33 to 35 are the padding of the second episode.
-    (
-      'observation',
-      files.put(34, 1),
-      'than 3 padding rows (all zero) at the start of 1',
-    ),
+    ('observation', files.put(34, 1), PADDING),
     ('observation', lambda o: np.repeat(o, 2, axis=2), 'uint8 (2, 4)'),
     ('observation', lambda o: o[:, :0], 'uint8 (0, 2)'),
   ],
@@ -93,12 +88,10 @@ def test_stale_rows_may_hold_anything(logs):
   assert level == 'note'
 
 
-@pytest.mark.parametrize(
-  'environment, limit', [({'num_actions': 4}, 4), ({}, 10_000)]
-)
-def test_impossible_actions_are_found(tmp_path, environment, limit):
+@pytest.mark.parametrize('env, limit', [({'num_actions': 4}, 4), ({}, 10_000)])
+def test_impossible_actions_are_found(tmp_path, env, limit):
   with shards.make_log(tmp_path, 40) as log:
-    log.metadata['environment'] = environment  # another program may write it
+    log.metadata['environment'] = env  # another program may write it
     shards.add_row(log, shards.Row(1, limit, 0.0, 1))
   message = files.the_only(tmp_path, 'error').message
   assert f'actions are 0 to {limit - 1} ' in message

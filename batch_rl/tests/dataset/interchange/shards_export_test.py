@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.comparison import comparison
 from batch_rl.dataset.interchange import episode_export, shards_export
-from batch_rl.dataset.sampling import episodes, subsets
+from batch_rl.dataset.sampling import subsets
 from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import store
 from batch_rl.dataset.unplugged import file_names
@@ -62,10 +62,7 @@ def test_a_round_trip(drawn, last_is_open, missing, as_store, with_manifest):
       expected = runs.transitions(source if as_store else logs)
       if len(expected['action']):
         runs.assert_same(runs.transitions(f'{target}/replay_logs'), expected)
-      made, kept = (
-        episodes.Reader(run_directories.as_run(path))
-        for path in (target, source)
-      )
+      made, kept = map(episodes_test.read, (target, source))
       for a, b in zip(made, kept, strict=True):
         assert (a.truncated, a.ended) == (b.truncated, b.ended)
         assert a.begins_at_reset == b.begins_at_reset
@@ -77,7 +74,7 @@ def test_a_missing_shard_costs_no_more_steps(tmp_path, run, capacity, steps):
   source, target = tmp_path / 'Pong/1', tmp_path / 'out/1'
   logs = runs.write_run(source, runs.make_episodes(*[30] * 4), capacity)
   ring_logs.remove_shard(logs, 0)
-  first = next(iter(episodes.Reader(run_directories.as_run(str(source)))))
+  first = next(iter(episodes_test.read(source)))
   assert (len(first.action), first.begins_at_reset) == (steps, steps == 30)
   export(source, target)
   found = runs.transitions(target / 'replay_logs', stack_size=1)
@@ -102,7 +99,7 @@ def test_the_result_is_a_log_of_the_same_columns(kind, tmp_path, run):
     assert found[name] == kept[name]
   assert 'ok (3 shards' in run.output('verify', target)
   assert run('compare', source, target)[0] == 0
-  read = list(episodes.Reader(run_directories.as_run(str(target))))
+  read = list(episodes_test.read(target))
   for name in ('observation', 'action', 'reward'):
     column = np.concatenate([getattr(episode, name) for episode in read])
     np.testing.assert_array_equal(column, columns[name].astype(column.dtype))

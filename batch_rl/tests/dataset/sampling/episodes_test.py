@@ -34,10 +34,8 @@ def tiny_episodes(lengths):
   ]
 
 
-# Number of steps and kind of an episode.
-EPISODES = st.tuples(
-  st.integers(1, 9), st.sampled_from([None, 'truncated', 'late'])
-)
+KINDS = st.sampled_from([None, 'truncated', 'late'])
+EPISODES = st.tuples(st.integers(1, 9), KINDS)  # number of steps, and kind
 
 
 def log(directory, episodes, capacity, last_is_open):
@@ -118,13 +116,9 @@ def test_returns_to_go_and_unclipped_returns(tmp_path):
   with replay_log.ReplayLog(tmp_path, (2,), np.uint8, 8, stack_size=2) as log:
     for episode in rewards:
       for step, reward in enumerate(episode):
-        log.add(
-          np.ones(2, np.uint8),
-          step,
-          np.clip(reward, -1, 1),
-          step == len(episode) - 1 and len(episode) != 2,
-          unclipped_reward=reward,
-        )
+        terminal = step == len(episode) - 1 and len(episode) != 2
+        row = np.ones(2, np.uint8), step, np.clip(reward, -1, 1), terminal
+        log.add(*row, unclipped_reward=reward)
   for missing, kept in (None, range(5)), (0, [2, 3, 4]):
     if missing is not None:
       ring_logs.remove_shard(tmp_path, missing)
