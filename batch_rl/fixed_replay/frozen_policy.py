@@ -9,6 +9,7 @@ again, an agent that only acts does not.
 from typing import Any, NamedTuple
 
 import gin
+import numpy as np
 import tensorflow as tf
 
 from batch_rl.agents import backups, heads, policies
@@ -253,8 +254,9 @@ class PolicyOfRun(backups.Backup):
     iteration: int | None = None,
     returns: tuple[float, float] | None = None,
   ):
-    is_pair = isinstance(returns, list | tuple) and len(returns) == 2
-    if returns is not None and not (is_pair and returns[0] < returns[1]):
+    if returns is not None and not (
+      np.shape(returns) == (2,) and returns[0] < returns[1]
+    ):
       raise ValueError(
         f'PolicyOfRun.returns={returns!r} is not allowed: give the lowest and the highest '
         'return, e.g. (0.0, 100.0), or None.'

@@ -322,8 +322,8 @@ def _write(work, position, write, state, about) -> list[str]:
     content = safe_pickle.dumps({**state, 'agent': bundle})
   except ValueError as error:
     raise programs.MistakeError(
-      f'The agent cannot be saved, since {error}: let its bundle_and_checkpoint return '
-      'numbers, text, lists, dicts and arrays.'
+      f'The run cannot be saved, since {error}: let bundle_and_checkpoint of the agent '
+      'and state() of the environment return numbers, text, lists, dicts and arrays.'
     ) from error
   pathlib.Path(work, _STATE).write_bytes(content)
   # TensorFlow records the paths of the files, which change with the folder.

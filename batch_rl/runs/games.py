@@ -63,7 +63,7 @@ def check_configured() -> None:
   if function == _MINATAR:
     from batch_rl.minatar import environment
 
-    environment.load('breakout')  # an error if MinAtar is not installed
+    environment.check_installed()
   elif game and minatar.is_minatar(game):
     raise ValueError(
       f'{ATARI_SETTING} is {game!r}, which is not an Atari game: add '

@@ -28,7 +28,7 @@ def needed(
 ) -> str | None:
   """Returns the directory of a run's initial weights, if it needs them.
 
-  The record gets the name of their checkpoint.
+  The record gets the name of their checkpoint, which the package's agents load.
 
   Args:
     given: The flags, or an object with attributes of their names. A run that is resumed

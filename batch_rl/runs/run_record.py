@@ -57,7 +57,8 @@ _SCHEMA = {
   'modules': [str],
   'unused_bindings': [str],
 }
-_locks: dict[str, locks.Lock] = {}  # by path, held until the process ends
+# By path, with the token of an owner; held until it, or else the process, ends.
+_locks: dict[str, tuple[locks.Lock, object]] = {}
 
 
 def read(
@@ -281,13 +282,19 @@ def write(base_dir: str, record: dict[str, Any]) -> None:
   files.write_json(os.path.join(base_dir, FILE_NAME), record)
 
 
-def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
+def lock(
+  directory: str,
+  flag: str = '--base_dir',
+  name: str = LOCK,
+  token: object = None,
+) -> None:
   """Locks a local directory until the process or the context `released_locks` ends.
 
   Args:
     directory: Directory, created if missing.
     flag: Flag that names the directory, for the message.
     name: Name of the lock file.
+    token: Token of an owner that releases it earlier.
 
   Raises:
     ValueError: If another process has locked it, or it is a file.
@@ -304,14 +311,15 @@ def lock(directory: str, flag: str = '--base_dir', name: str = LOCK) -> None:
       f'{directory} is in use by {locks.lock_holder(path)}; wait for it, stop it, '
       f'or choose another {flag}.'
     )
-  _locks[path] = held
+  _locks[path] = held, token
 
 
 @contextlib.contextmanager
 def locked_for(owner: Any, directory: str) -> Iterator[Callable[[], Any]]:
   """Context that locks a run's directory, unless this process has the lock.
 
-  The lock is released if the context ends with an error, or with its owner.
+  The lock is released if the context ends with an error, or with its owner. Another
+  owner in this process takes it over.
 
   Yields:
     Function that releases it earlier.
@@ -320,14 +328,16 @@ def locked_for(owner: Any, directory: str) -> Iterator[Callable[[], Any]]:
     ValueError: See `lock`.
   """
   path = os.path.join(directory, LOCK)
-  held = None
-  if path not in _locks:
-    lock(directory, 'base_dir')
-    held = _locks.get(path)  # None of a remote directory
+  token = object()
+  held, other = _locks.get(path, (None, None))
+  if held is None:
+    lock(directory, 'base_dir', token=token)
+  elif other is not None:
+    _locks[path] = held, token
 
   def release() -> None:
-    if held and _locks.get(path) is held:
-      _locks.pop(path).close()
+    if path in _locks and _locks[path][1] is token:
+      _locks.pop(path)[0].close()
 
   weakref.finalize(owner, release)
   try:
@@ -345,7 +355,7 @@ def released_locks() -> Iterator[None]:
     yield
   finally:
     for path in {*_locks} - before:
-      _locks.pop(path).close()
+      _locks.pop(path)[0].close()
 
 
 def versions() -> dict[str, str]:

@@ -245,12 +245,11 @@ class RecordedRunner(run_experiment.Runner):
 
     Raises:
       interruption.Interrupted: If a signal asked the run to stop; it has saved.
-      ValueError: If it is called a second time, or another runner has continued the run
-        since this one was made.
+      ValueError: If it is called a second time, another runner has continued the run
+        since this one was made, or another process uses the directory.
     """
     if self._has_run:
       raise ValueError('A runner runs only once; make a new one to continue.')
-    self._has_run = True
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
       logging.info(
@@ -273,6 +272,7 @@ class RecordedRunner(run_experiment.Runner):
           f'The run in {self._base_dir} has continued since this runner was made: make '
           'a new one.'
         )
+      self._has_run = True
       stack.enter_context(feed.running(names, self._summary_writer, run))
       self._interruption = stack.enter_context(interruption.listen())
       evaluations.put_aside(self._base_dir, self._start_iteration)
@@ -288,7 +288,7 @@ class RecordedRunner(run_experiment.Runner):
       for iteration in range(self._start_iteration, self._num_iterations):
         self._begin_iteration(iteration)
         statistics = self._run_one_iteration(iteration)
-        # By now, code of the user has read the others.
+        # Each time: code of the user may read a binding late.
         self.record['unused_bindings'] = command_line.unused_bindings()
         run_record.write(self._base_dir, self.record)
         self._log_experiment(iteration, statistics)
@@ -358,9 +358,8 @@ class RecordedRunner(run_experiment.Runner):
       if os.path.exists(path):
         files.sync(path)
     except tf.errors.OpError as error:
-      with contextlib.suppress(
-        tf.errors.OpError
-      ):  # Reports would refuse a part.
+      # Reports would refuse a part of it.
+      with contextlib.suppress(tf.errors.OpError):
         tf.io.gfile.remove(path)
       raise OSError(
         f'{self._base_dir}/logs cannot be written: {files.reason(error)}'

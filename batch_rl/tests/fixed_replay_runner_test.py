@@ -109,12 +109,12 @@ class FixedReplayRunnerTest(absltest.TestCase):
     restored = more._sess.run(tf.compat.v1.global_variables())
     np.testing.assert_equal(restored, weights)
     conclude, lock = more._conclude, f'{self.base_dir}/.lock'
-    more._conclude = lambda: conclude() or found.append(locks.try_lock(lock))
     del owner  # It has locked the directory.
-    gc.collect()
     found = []
+    more._conclude = lambda: found.extend([gc.collect(), locks.try_lock(lock)])
     more.run_experiment()
-    self.assertEqual(found, [None])
+    conclude()
+    self.assertIsNone(found[1])
     with self.assertRaisesRegex(ValueError, 'has continued since'):
       early.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)

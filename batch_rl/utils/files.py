@@ -103,18 +103,18 @@ def write_json(path: str, content: object, durable: bool = True) -> None:
 
   Args:
     path: Local or remote path.
-    content: JSON-serialisable content of the file; may have NumPy's numbers.
+    content: JSON-serialisable content of the file.
     durable: Whether to wait until a local file survives a power failure.
   """
-  text = json.dumps(content, indent=1, default=lambda number: number.item())
+  text = json.dumps(content, indent=1) + '\n'
   if is_remote(path):
     with remote_errors(path, writes=True) as tf:
       tf.io.gfile.makedirs(os.path.dirname(path))
       with tf.io.gfile.GFile(path + '.tmp', 'w') as file:
-        file.write(f'{text}\n')
+        file.write(text)
       tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
     return
-  write_bytes(path, f'{text}\n'.encode(), durable)
+  write_bytes(path, text.encode(), durable)
 
 
 def write_bytes(path: str, content: bytes, durable: bool = True) -> None:

@@ -10,7 +10,7 @@ _NO_THREAD = "can't start new thread"  # Memory or processes are limited.
 
 
 class MistakeError(ValueError):
-  """A user's mistake that appears only after the program has started its work."""
+  """An error after the program has started its work that one line explains."""
 
 
 def run(program: Callable[[], int | None], prefix: str = '') -> int:

@@ -33,7 +33,7 @@ def agent_name(
   """Returns the agent of files without `create_offline_agent.agent_name` or the like.
 
   It is the value of `create_agent.agent_name`, or else the only agent whose parameters
-  are given.
+  are bound.
 
   Args:
     bindings: Bindings in the order of reading, after gin has read them.

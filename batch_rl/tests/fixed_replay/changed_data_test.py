@@ -133,7 +133,9 @@ def second_shard(monkeypatch):
   event.set()
 
 
-def test_a_late_change_is_refused(base_dir, log, second_shard, monkeypatch):
+def test_a_changed_shard_that_is_packed_late_is_refused(
+  base_dir, log, second_shard, monkeypatch
+):
   """What it was trained on is not saved."""
   change_a_byte(log)
   before = run_record.read(base_dir)['data']
@@ -154,7 +156,9 @@ def test_a_late_change_is_refused(base_dir, log, second_shard, monkeypatch):
   assert run_record.read(base_dir)['data'] == before
 
 
-def test_checkpoints_follow_records(log, tmp_path, second_shard, monkeypatch):
+def test_a_checkpoint_follows_the_record_of_its_files(
+  log, tmp_path, second_shard, monkeypatch
+):
   base_dir = tmp_path / 'base'
   counts = []
   with tf.Graph().as_default():

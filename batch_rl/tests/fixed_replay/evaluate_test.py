@@ -162,7 +162,9 @@ def be_another_iteration(folder):
     (lambda folder: (folder / 'tf_ckpt-1.index').unlink(), 'all', 'No such'),
   ],
 )
-def test_refuses_damaged_checkpoints(copied, refused, damage, chosen, problem):
+def test_a_damaged_checkpoint_is_refused_before_any_evaluation(
+  copied, refused, damage, chosen, problem
+):
   damage(copied / 'checkpoints' / 'ckpt-1')
   printed = refused(copied, checkpoints=chosen)
   assert 'Checkpoint ckpt-1 in' in printed and problem in printed

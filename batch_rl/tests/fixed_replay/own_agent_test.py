@@ -136,7 +136,9 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
   assert 'let its __init__ call super().__init__(*args, **kwargs)' in printed
 
 
-def test_a_run_keeps_its_network(data_dir, own_code, tmp_path, refusal, caplog):
+def test_a_run_keeps_its_networks_and_records_what_trains(
+  data_dir, own_code, tmp_path, refusal, caplog
+):
   base_dir = tmp_path / 'base'
   start(data_dir, base_dir, seed=1)
   before = (base_dir / 'run.json').read_text()

@@ -227,7 +227,9 @@ def make_wrapped_pong():
     (random_walk.RandomWalk, WALK_AGENT, False, False),
   ],
 )
-def test_steps_in_threads(make, agent, ends_at_lost_lives, in_threads, caplog):
+def test_where_threads_step(
+  make, agent, ends_at_lost_lives, in_threads, caplog
+):
   gin.bind_parameter('create_atari_environment.game_name', 'Pong')
   setting = 'AtariPreprocessing.terminal_on_life_loss'
   gin.bind_parameter(setting, ends_at_lost_lives)

@@ -133,7 +133,7 @@ def test_a_full_disk_keeps_existing_checkpoints(tmp_path, kept):
   with run_files.limited(resource.RLIMIT_FSIZE, 1000):
     with pytest.raises(OSError, match='ckpt-1 cannot be written: .*are kept'):
       save(kept, Position(2), 'x' * 2000)
-  with pytest.raises(programs.MistakeError, match='agent cannot be saved, sin'):
+  with pytest.raises(programs.MistakeError, match='cannot be saved, since it'):
     save(kept, Position(2), partial=iter('x'))
   assert names(tmp_path) == ['ckpt-0']
   # What cannot be read at the moment is not set aside.

@@ -179,7 +179,9 @@ HEADS = 'FixedReplayMultiHeadDQNAgent'
     ({'gin_files': ['rem.gin', minatar.ONLINE_CONFIG]}, minatar.OFFLINE_CONFIG),
   ],
 )
-def test_mistakes_end_in_one_line(tmp_path, refusal, options, message):
+def test_mistakes_end_in_one_line_before_anything_is_built(
+  tmp_path, refusal, options, message
+):
   run_dir = tmp_path / 'Pong/1'
   shards.write_run(run_dir / 'replay_logs', [30], capacity=50)
   given = {'gin_files': ['batch_rl/fixed_replay/configs/rem.gin'], **options}

@@ -83,7 +83,9 @@ def test_what_is_damaged_not_unavailable_is_put_aside(remote, monkeypatch):
   assert tf.io.gfile.exists(f'{remote}/evaluations/1.json.before')
 
 
-def test_local_stores_and_known_file_systems(tmp_path, monkeypatch, capsys):
+def test_stores_and_reports_are_local_and_file_systems_known(
+  tmp_path, monkeypatch, capsys
+):
   """They are refused before anything is written, or read."""
   monkeypatch.chdir(tmp_path)
   cartpole.write_log(tmp_path / 'log')
