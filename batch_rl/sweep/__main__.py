@@ -54,11 +54,12 @@ def _parser():
     help='directory of the runs, <data_dir>/<Game>/<run>; an online sweep of several '
     'agents logs to <data_dir>/<agent>/<Game>/<run>',
   )
-  add('--games', nargs='+', help="games, e.g. Pong, or 'all' of the dataset")
+  several: dict[str, Any] = {'nargs': '+', 'action': 'extend'}
+  add('--games', **several, help="games, e.g. Pong, or 'all' of the dataset")
   add('--runs', help='runs of the dataset, e.g. 1-5')
-  add('--agents', nargs='+', help='names in file or package, or gin files')
+  add('--agents', **several, help='names in file or package, or gin files')
   add('--seeds', help='seeds, e.g. 1-3')
-  add('--gin_bindings', nargs='+', help='gin bindings of all cells')
+  add('--gin_bindings', **several, help='gin bindings of all cells')
   add('--cpus', type=float, help='processors per cell')
   add('--gpus', type=float, help='GPUs per cell; 0.25 is a quarter of one')
   add('--launcher', choices=_RESPONSES, default='ray', help='default: ray')

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 import rich.table
 from rich import box, markup
 
-from batch_rl.sweep import cells, plan, workload
+from batch_rl.sweep import cells as cell_lib
+from batch_rl.sweep import plan, workload
 from batch_rl.utils import programs
 
 # Styles in the table, whose lines are in this order: the most important first.
 _STYLES = {
-  cells.RUNNING: 'bold',
-  cells.FAILED: 'bold red',
-  cells.CHANGED: 'bold red',
-  cells.STOPPED: None,
-  cells.WAITING: None,
-  cells.DONE: 'green',
+  cell_lib.RUNNING: 'bold',
+  cell_lib.FAILED: 'bold red',
+  cell_lib.CHANGED: 'bold red',
+  cell_lib.STOPPED: None,
+  cell_lib.WAITING: None,
+  cell_lib.DONE: 'green',
 }
 _HEADER = ('cell', 'state', 'iteration', 'rate', 'last evaluation', 'left')
 _LONGEST = 1e13  # Seconds; `timedelta` has a limit.
@@ -39,7 +40,7 @@ class Monitor:
   def __init__(self, sweep: plan.Sweep):
     self._sweep = sweep
     self._workloads = {cell: workload.of_cell(cell) for cell in sweep.cells}
-    self.statuses: dict[plan.Cell, cells.Status] = {}
+    self.statuses: dict[plan.Cell, cell_lib.Status] = {}
     self._reported: dict[plan.Cell, str] = {}
     self._turns = itertools.cycle(sweep.cells)
     self.refresh()
@@ -55,12 +56,12 @@ class Monitor:
     running = [
       cell
       for cell, status in self.statuses.items()
-      if status.state == cells.RUNNING
+      if status.state == cell_lib.RUNNING
     ]
     for cell in dict.fromkeys([*running, *turn]):
       before = self.statuses.get(cell)
-      if before is None or before.state != cells.DONE:
-        self.statuses[cell] = cells.status(cell)
+      if before is None or before.state != cell_lib.DONE:
+        self.statuses[cell] = cell_lib.status(cell)
 
   @property
   def rates(self) -> dict[str, float]:
@@ -77,7 +78,7 @@ class Monitor:
     return sum(
       self._workloads[cell].seconds_left(status, rates)
       for cell, status in self.statuses.items()
-      if status.state != cells.FAILED
+      if status.state != cell_lib.FAILED
     )
 
   def work(self) -> tuple[float, float]:
@@ -120,7 +121,7 @@ class Monitor:
     counts = ', '.join(
       f'{count} {state}' for state in _STYLES if (count := self.count(state))
     )
-    running, left, eta = self.count(cells.RUNNING), self.seconds_left(), ''
+    running, left, eta = self.count(cell_lib.RUNNING), self.seconds_left(), ''
     if running and left:
       eta = f'; {duration(left / running)} left at this pace'
     return f'{self._sweep.base_dir}: {counts} of {len(self.statuses)}{eta}'
@@ -128,7 +129,7 @@ class Monitor:
   def state_changes(self) -> Iterator[str]:
     """Yields a line for each cell whose state has changed since the last call."""
     for cell, status in self.statuses.items():
-      if self._reported.get(cell, cells.WAITING) != status.state:
+      if self._reported.get(cell, cell_lib.WAITING) != status.state:
         self._reported[cell] = status.state
         yield f'{cell.name}: {describe(status)}'
 
@@ -139,25 +140,25 @@ class Monitor:
       total = latest['iterations']
       iteration = f'{min(latest["iteration"] + 1, total)}/{total}'
     phase, own = latest.get('phase'), latest.get('rates', {})
-    if status.state == cells.RUNNING and phase in own:
+    if status.state == cell_lib.RUNNING and phase in own:
       rate = f'{own[phase]:.3g} {latest.get("unit", "")}s/s'
-    if status.state in (cells.RUNNING, cells.STOPPED):
+    if status.state in (cell_lib.RUNNING, cell_lib.STOPPED):
       left = duration(self._workloads[cell].seconds_left(status, rates))
     state = status.state
-    if status.state == cells.FAILED:
+    if status.state == cell_lib.FAILED:
       state += f': {programs.printable(status.message[-60:])}'
     if (value := latest.get('evaluation')) is not None:
       score = f'{value:.2f}'
     return cell.name, state, iteration, rate, score, left
 
 
-def describe(status: cells.Status) -> str:
+def describe(status: cell_lib.Status) -> str:
   """Returns the state, with its process or reason."""
   message = programs.printable(status.message)
   words = {
-    cells.RUNNING: f'running ({status.where})',
-    cells.FAILED: f'failed in attempt {status.attempts}: {message}',
-    cells.CHANGED: message,
+    cell_lib.RUNNING: f'running ({status.where})',
+    cell_lib.FAILED: f'failed in attempt {status.attempts}: {message}',
+    cell_lib.CHANGED: message,
   }
   return words.get(status.state, status.state)
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from batch_rl.runs import checkpoints, gin_files
 from batch_rl.runs.bindings import settings, syntax
-from batch_rl.sweep import cells, plan
+from batch_rl.sweep import cells as cell_lib
+from batch_rl.sweep import plan
 from batch_rl.utils import number_ranges
 
 # Updates and agent steps per second of an Atari cell on two cores without a GPU, by
@@ -34,7 +35,7 @@ class Workload(NamedTuple):
   eval: float
 
   def seconds_left(
-    self, status: cells.Status, rates: Mapping[str, float]
+    self, status: cell_lib.Status, rates: Mapping[str, float]
   ) -> float:
     """Returns the remaining seconds of a cell.
 
@@ -42,7 +43,7 @@ class Workload(NamedTuple):
       status: Status of the cell. Rates in its progress take precedence.
       rates: Updates or agent steps per second in 'train' and 'eval'.
     """
-    if status.state in (cells.CHANGED, cells.DONE):
+    if status.state in (cell_lib.CHANGED, cell_lib.DONE):
       return 0.0
     latest = status.progress
     rates = {**rates, **latest.get('rates', {})}
@@ -109,7 +110,7 @@ def of_cell(cell: plan.Cell) -> Workload:
 
 
 def rates(
-  sweep: plan.Sweep, statuses: Iterable[cells.Status]
+  sweep: plan.Sweep, statuses: Iterable[cell_lib.Status]
 ) -> dict[str, float]:
   """Returns updates or agent steps per second by phase, for estimates.
 

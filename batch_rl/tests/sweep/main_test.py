@@ -190,6 +190,7 @@ def test_progress_is_shown_until_the_user_stops(
     (['--address', 'nowhere:1', '--launcher=slurm'], '--launcher=ray'),
     (['--address', ''], '--address is empty'),
     (['--gin_bindings', 'A.b=1', '--job=evaluate'], 'A.b=1 has no effect'),
+    (['--games=Pong', '--games', 'Pong'], 'Two cells'),
   ],
 )
 def test_a_mistake_is_reported_in_one_line(directory, capsys, flags, message):
