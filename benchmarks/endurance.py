@@ -355,7 +355,7 @@ def main() -> int:
   for name in options.only:
     choices.choose('agent', name, {run.agent for run in runs})
   runs = [run for run in runs if not options.only or run.agent in options.only]
-  work_dir = options.work_dir.absolute()
+  work_dir = options.work_dir.resolve()
   endurance = Endurance(work_dir, 60 * options.minutes)
   out = options.out or work_dir / 'endurance.csv'
   table = (

@@ -100,7 +100,7 @@ def _record(calls, layer, call):
 def _is_single_layer(module: tf.Module) -> bool:
   """Returns whether a part of a network is a layer without layers inside.
 
-  A layer that is its activation does not count.
+  A layer used as the activation does not count.
   """
   kind, own = tf.keras.layers.Layer, getattr(module, 'activation', None)
   parts = (part for part in module.submodules if part is not own)

@@ -67,7 +67,7 @@ class MinAtarEnvironment:
     self.game_over = True
     self._repeat_probability = repeat_action_probability
     self._difficulty_ramping = difficulty_ramping
-    self._game = load(games.module_name(game_name)).Env(
+    self._game = _load(games.module_name(game_name)).Env(
       ramping=difficulty_ramping
     )
     self._last_action = 0
@@ -158,7 +158,7 @@ def configured_game() -> str:
 
 
 @functools.cache
-def load(name: str) -> types.ModuleType:
+def _load(name: str) -> types.ModuleType:
   """Returns the module of a game.
 
   Importing `minatar` itself takes seconds: it imports seaborn for its window.
@@ -177,3 +177,12 @@ def load(name: str) -> types.ModuleType:
   module = types.ModuleType(loader.name)
   loader.exec_module(module)
   return module
+
+
+def check_installed() -> None:
+  """Checks that MinAtar is installed.
+
+  Raises:
+    ValueError: If it is not.
+  """
+  _load('breakout')

@@ -264,14 +264,14 @@ def _compare(
       path = checks.paths[name]
       entry = described.get(checks.suffix, {}).get(os.path.basename(path)) or {}
       expected = entry.get('sha256')
-      known = f'not {expected[:12]}...' if expected else 'the manifest has none'
-      if checks.suffix in described and actual != expected:
-        yield Finding(
-          'error',
-          path,
+      problem = f'{path} is not described by the manifest.'
+      if expected:
+        problem = (
           f'{path} is not the file that the manifest describes (sha256 '
-          f'{actual[:12]}..., {known}).',
+          f'{actual[:12]}..., not {expected[:12]}...).'
         )
+      if checks.suffix in described and actual != expected:
+        yield Finding('error', path, problem)
 
 
 def _repeated_frames(

@@ -185,7 +185,7 @@ class Sampler(row_sampler.RowSampler):
   ) -> list[Batch]:
     """Returns what the run has at rows, valid or not, in batches of equal size.
 
-    If a window begins before the run or before a gap, its later frames are zero.
+    If a window begins before the run or before a gap, the frames from there on are zero.
 
     Args:
       rows: Rows of the run, int64 (n,).

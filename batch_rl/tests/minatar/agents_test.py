@@ -37,7 +37,9 @@ WEIGHTS = 16 * (9 * 6 + 1) + 128 * (64 * 16 + 1)
     ('online', 'rem', 1, 4),
   ],
 )
-def test_network_and_settings(kind, name, outputs, networks, tmp_path):
+def test_every_agent_has_the_network_and_settings(
+  kind, name, outputs, networks, tmp_path
+):
   folder, config, program, expected = KINDS[kind]
   files = [configs_test.config_file(folder, name), config]
   game = 'MinAtarEnvironment.game_name = "SpaceInvaders"'

@@ -136,7 +136,7 @@ def test_mistakes_are_one_line(monkeypatch):
     environment.minatar_observation_shape()
   gin.bind_parameter('MinAtarEnvironment.game_name', 'MinAtar/Seaquest')
   assert environment.minatar_observation_shape() == (10, 10, 10)
-  environment.load.cache_clear()
+  environment._load.cache_clear()
   monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
   with pytest.raises(ValueError, match=r"pip install 'batch_rl\[minatar\]'"):
     environment.MinAtarEnvironment('Breakout')

@@ -51,7 +51,7 @@ MANIFEST_FAULTS = {
   'Shard 2 is in {logs}, but not in the manifest': (
     lambda logs: edit_manifest(logs, lambda m: m['shards'].pop())
   ),
-  'the manifest has none': (
+  'reward_ckpt.1.gz is not described by the manifest': (
     lambda logs: edit_manifest(
       logs, lambda m: m['shards'][1]['files'].pop('$store$_reward_ckpt.1.gz')
     )
