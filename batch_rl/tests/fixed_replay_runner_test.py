@@ -6,7 +6,6 @@ Without `--replay_dir` it uses the sample in the repository.
 """
 
 import functools
-import gc
 import json
 import pathlib
 from unittest import mock
@@ -100,7 +99,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     with locks.try_lock(f'{self.base_dir}/.lock'):
       with self.assertRaisesRegex(ValueError, 'in use by process'):
         self.make_runner(3, accept_changes=True)
-    owner = self.make_runner(3, accept_changes=True)
+    owners = [self.make_runner(3, accept_changes=True)]
     early = self.make_runner(3, accept_changes=True)
     with self.assertRaisesRegex(ValueError, 'graph has variables'):
       run_experiment.FixedReplayRunner(self.base_dir, None)
@@ -109,12 +108,13 @@ class FixedReplayRunnerTest(absltest.TestCase):
     restored = more._sess.run(tf.compat.v1.global_variables())
     np.testing.assert_equal(restored, weights)
     conclude, lock = more._conclude, f'{self.base_dir}/.lock'
-    del owner  # It has locked the directory.
-    found = []
-    more._conclude = lambda: found.extend([gc.collect(), locks.try_lock(lock)])
+    # The first runner had locked the directory.
+    more._conclude = lambda: (
+      owners.clear() or owners.append(locks.try_lock(lock))
+    )
     more.run_experiment()
     conclude()
-    self.assertIsNone(found[1])
+    self.assertEqual(owners, [None])
     with self.assertRaisesRegex(ValueError, 'has continued since'):
       early.run_experiment()
     self.assertEqual(more._agent.training_steps, 120)
