@@ -69,28 +69,30 @@ class Cases:
     """Returns a random case."""
     names = sorted(self._content)
     name = mutations.choose(random, names)
+    readers = ('reader', 'import')
     if random.random() < 0.1:
       other = mutations.choose(random, [n for n in names if n != name])
       mutation, damaged = f'content of {other}', self._content[other]
+      readers = ('import',)  # Only it compares files; each is intact.
     else:
       table = _MUTATIONS if random.random() < 0.6 else _RECORD_MUTATIONS
       mutation, damaged = mutations.mutate(self._content[name], random, table)
     return outcomes.Case(
-      f'{name}: {mutation}', functools.partial(self._check, name, damaged)
+      f'{name}: {mutation}',
+      functools.partial(self._check, name, damaged, readers),
     )
 
-  def _check(self, name: str, damaged: bytes) -> outcomes.Outcome:
+  def _check(
+    self, name: str, damaged: bytes, readers: tuple[str, ...]
+  ) -> outcomes.Outcome:
     self._write(name, damaged)
+    known: dict[str, tuple[Callable[[], Any], Any]] = {
+      'reader': (self._read, self._expected),
+      'import': (self._import, self._imported),
+    }
     try:
-      readers: dict[str, tuple[Callable[[], Any], Any]] = {
-        'reader': (self._read, self._expected),
-        'import': (self._import, self._imported),
-      }
       return outcomes.worst(
-        [
-          outcomes.read(label, read, expected)
-          for label, (read, expected) in readers.items()
-        ]
+        [outcomes.read(label, *known[label]) for label in readers]
       )
     finally:
       self._write(name, self._content[name])
