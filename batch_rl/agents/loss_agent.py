@@ -338,8 +338,10 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     graph_checks.check_optimizer(self.optimizer, type(self))
     given = inspect.signature(type(self)).parameters.get('optimizer')
     if given is not None and self.optimizer is given.default:
-      # It is one object for all agents, and keeps their graphs.
-      self.optimizer = copy.deepcopy(self.optimizer)
+      # It is one object for all agents, Dopamine's too, and keeps their graphs.
+      own = self.optimizer = copy.copy(self.optimizer)
+      # Removes their variables.
+      tf.compat.v1.train.Optimizer.__init__(own, own._use_locking, own._name)
     with self._tracing(batch.step):
       loss = self._mean_loss(batch)
       pairs = self.optimizer.compute_gradients(

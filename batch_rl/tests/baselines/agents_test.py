@@ -1,6 +1,7 @@
 """The contract of every online agent."""
 
 import gc
+import inspect
 import json
 import pickle
 import random
@@ -189,6 +190,23 @@ def test_updates_leave_no_objects_behind(make_agent):
       agent._sess.run(agent._train_op)
   gc.collect()
   assert sys.getallocatedblocks() - before < updates / 4
+
+
+def test_an_agent_follows_one_of_dopamines_with_the_default_optimiser(
+  make_agent,
+):
+  """Dopamine's has its variables in the object, which is the default of both."""
+  parameters = inspect.signature(dqn_agent.DQNAgent).parameters
+  given = {'optimizer': parameters['optimizer'].default}
+  make_agent('dqn', class_=dqn_agent.DQNAgent, **given)
+  agent, other = make_agent('dqn', **given), make_agent('dqn', **given)
+  before = [online_weights(one) for one in (agent, other)]
+  play(agent, [30])
+  after = [online_weights(one) for one in (agent, other)]
+  assert (before[0] != after[0]).any()
+  np.testing.assert_array_equal(before[1], after[1])
+  names = {v.split('/')[-1] for v in cartpole.values(agent)}
+  assert {'RMSProp', 'RMSProp_1'} <= names
 
 
 def test_heads_on_one_torso_are_no_separate_networks(make_agent, tmp_path):
