@@ -60,11 +60,11 @@ bench: $(INSTALLED)
 	$(RUN) benchmarks.sampling_rates
 
 # Each program of benchmarks/ in its smallest form: a few minutes.
-bench-smoke: $(INSTALLED)
+bench-smoke: $(TORCH_TRIED)
 	$(RUN) benchmarks.smoke
 
 # `make figures ONLY='pytorch kills'` measures these again: docs/help/figures.md.
-figures: $(INSTALLED)
+figures: $(TORCH_TRIED)
 	$(RUN) benchmarks.figures $(if $(ONLY),--only $(ONLY))
 
 $(LOCK)/.installed:

@@ -306,13 +306,18 @@ def launch_bound(rates: Mapping[int, float]) -> str:
 
 def table(
   wanted: Sequence[Measurement], shards: str, processors: int, seconds: float
-) -> None:
-  """Measures, and prints the rows of the table as they are found."""
+) -> bool:
+  """Measures, and prints the rows of the table as they are found.
+
+  Returns:
+    Whether a measurement has failed, other than for lack of time.
+  """
   width = max(len(one.name) for one in wanted) + 3  # 'together' for 'each'
   _row(width, '', _COLUMNS)
   _row(width, '---', ['---'] * len(_COLUMNS))
   end, reference = time.monotonic() + seconds, 0.0
   constants: dict[int, float] = {}
+  has_failed = False
   with tempfile.TemporaryDirectory() as data_dir:
     store.convert(shards, data_dir)
     progress = tqdm.tqdm(wanted, 'measuring', unit='measurement')
@@ -324,6 +329,7 @@ def table(
         progress.set_postfix_str(one.name)
         part = left / (len(wanted) - i)
         found = measure(one, data_dir, part, processors)
+        has_failed |= any(FAILED in process for process in found)
       if one == Measurement(REFERENCE) and 'rate' in found[0]:
         reference = found[0]['rate']
       if one.agent == REFERENCE and 'constant' in found[0]:
@@ -336,6 +342,7 @@ def table(
   print(f'\n{launch_bound(constants)}'.rstrip())
   _, legend = __doc__.split('\n\n| column', 1)
   print(f'\n| column{legend.rstrip()}')
+  return has_failed
 
 
 def _row(width: int, name: str, cells: Sequence[str]) -> None:
@@ -343,8 +350,8 @@ def _row(width: int, name: str, cells: Sequence[str]) -> None:
   print(f'| {name:<{width}} | {" | ".join(sized)} |', flush=True)
 
 
-def main() -> None:
-  """Prints the table."""
+def main() -> int:
+  """Prints the table; returns 1 if a measurement has failed."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
     '--minutes', type=float, default=20.0, help='time for all measurements'
@@ -369,8 +376,9 @@ def main() -> None:
   if not wanted:
     parser.error(f'--only={" ".join(options.only)} names no row.')
   head(about, options.minutes)
-  table(wanted, options.shards, about['processors'], 60 * options.minutes)
+  seconds = 60 * options.minutes
+  return int(table(wanted, options.shards, about['processors'], seconds))
 
 
 if __name__ == '__main__':
-  main()
+  sys.exit(main())

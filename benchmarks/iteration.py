@@ -80,7 +80,7 @@ def offline_agent(name: str, data_dir: str = DATA_DIR, **bindings):
 def constant_loop(agent, updates: int = UPDATES) -> Callable[[], None]:
   """Returns a function that runs updates of an agent with a constant batch."""
   replay = agent._replay
-  with agent._sess.graph.as_default(), tf.device('/gpu:0'):
+  with agent._sess.graph.as_default(), tf.device(agent.state_ph.device):
     with tf.control_dependencies(replay.ready):
       batch = replay.next_batch()
     values = agent._sess.run(batch)
@@ -102,12 +102,16 @@ def dopamine_agent(name: str):
   """Returns the same agent on Dopamine's replay memory, filled with a shard."""
   gin.clear_config()
   gin.parse_config_file(f'batch_rl/fixed_replay/configs/{name}.gin')
-  gin.bind_parameter('OutOfGraphReplayBuffer.replay_capacity', 10_000)
+  gin.bind_parameter('WrappedReplayBuffer.replay_capacity', 10_000)
+  # The file binds those of our class only.
+  ours = gin.query_parameter('create_offline_agent.agent_name')
+  bound = gin.get_bindings(run_experiment.REGISTRY.find(ours))
+  shared = {k: bound[k] for k in ('optimizer', 'tf_device') if k in bound}
   classes = {
     'dqn': dqn_agent.DQNAgent,
     'rem': multi_head_dqn_agent.MultiHeadDQNAgent,
   }
-  options = {'rem': {'transform_strategy': 'STOCHASTIC'}}.get(name, {})
+  options = {'rem': {'transform_strategy': 'STOCHASTIC'}}.get(name, {}) | shared
   with tf.Graph().as_default():
     agent = classes[name](None, NUM_ACTIONS, min_replay_history=0, **options)
     agent._replay.memory.load(DATA_DIR, 0)
@@ -278,14 +282,16 @@ def online() -> None:
 
 
 def online_agent(directory: str | None):
-  """Returns an online DQN that logs to `directory`; if None, Dopamine's DQN."""
+  """Returns an online DQN that logs to `directory`; if None, Dopamine's DQN.
+
+  It acts by its network: an agent that explores does so at random.
+  """
   gin.clear_config()
+  ways = {'min_replay_history': HISTORY, 'epsilon_decay_period': 1}
   with tf.Graph().as_default():
     if directory is None:
-      return dqn_agent.DQNAgent(None, NUM_ACTIONS, min_replay_history=HISTORY)
-    return logged_dqn_agent.LoggedDQNAgent(
-      None, NUM_ACTIONS, directory, min_replay_history=HISTORY
-    )
+      return dqn_agent.DQNAgent(None, NUM_ACTIONS, **ways)
+    return logged_dqn_agent.LoggedDQNAgent(None, NUM_ACTIONS, directory, **ways)
 
 
 def table() -> None:

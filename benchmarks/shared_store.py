@@ -45,6 +45,7 @@ def main() -> None:
   directory = os.path.join(logs.DIRECTORY, 'shared_store')
   data_dir, _ = tiles.make(directory, GAME, SHARDS, ROWS)
   stores = os.path.join(directory, 'stores')
+  memory_of(1, data_dir, stores)  # It packs the shards.
   lines = []
   for name, cache_dir in (('its own memory', ''), ('one shared store', stores)):
     one, all_ = (

@@ -36,7 +36,7 @@ ARGUMENTS = {
   'evidence.selection': '--quick --work_dir={dir}',
   'faults': '--quick --work_dir={dir}',
   'figures': '--check',
-  'fuzz': '--kinds=shards,store --mutations=2',
+  'fuzz': '--mutations=2',
   'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
   'gpu_updates': '',
   'minatar_scores': '--random --episodes=2',

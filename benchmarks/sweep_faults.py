@@ -163,6 +163,8 @@ def main() -> int:
       wrong.append(f'{cell.name}: other {", ".join(names)}')
   if attempts(sweeps['killed']) != started:
     wrong.append('the same command started cells again')
+  if not measuring.QUICK and not kills:
+    wrong.append('nothing was killed: take a smaller --period')
   for line in wrong:
     print(line)
   print(

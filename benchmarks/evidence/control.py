@@ -80,7 +80,8 @@ AGENTS = {
 NOT_LEARNING = {
   'DQN, learning rate 0': (
     'dqn',
-    ('tf.train.AdamOptimizer.learning_rate = 0.0',),
+    # Changes no weight in float32; gin refuses 0.
+    ('tf.train.AdamOptimizer.learning_rate = 1e-30',),
   )
 }
 # Agents that make data, and the log that each needs.
@@ -88,7 +89,7 @@ LOGS = {'online': None, 'random': None, 'shuffled': 'online'}
 TRAINED_ON = (*DATA,)
 FURTHER_BINDINGS: tuple[str, ...] = ()
 if measuring.QUICK:
-  AGENTS, NOT_LEARNING, SHUFFLED = {'DQN': AGENTS['DQN']}, {}, {}
+  AGENTS, SHUFFLED = {'DQN': AGENTS['DQN']}, {}
   DATA['last tenth'], TRAINED_ON = ('online', 'last_transitions(100)'), ('all',)
   FURTHER_BINDINGS = (
     'LoggedRunner.num_iterations = 1',
@@ -214,9 +215,8 @@ def make_log(cell: Cell, base_dir, work_dir) -> dict:
     cell,
     [f"create_online_agent.agent_name = '{name}'"],
   )
-  newest = max(
-    (base_dir / 'logs').iterdir(), key=lambda path: int(path.name[4:])
-  )
+  logs = (base_dir / 'logs').glob('log_*[0-9]')
+  newest = max(logs, key=lambda path: int(path.name[4:]))
   statistics = safe_pickle.loads(newest.read_bytes())
   return {
     'evaluations': [

@@ -138,7 +138,8 @@ def read(work_dir: pathlib.Path, seeds: int) -> list[dict[str, Any]]:
 
 def _statistics(logs):
   """Yields agent steps so far and Dopamine's statistics of each iteration."""
-  newest = max(logs.iterdir(), key=lambda path: int(path.name.split('_')[1]))
+  found = logs.glob('log_*[0-9]')
+  newest = max(found, key=lambda path: int(path.name[4:]))
   steps = 0
   for statistics in safe_pickle.loads(newest.read_bytes()).values():
     steps += sum(statistics['train_episode_lengths'])
