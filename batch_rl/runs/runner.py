@@ -92,7 +92,7 @@ class RecordedRunner(run_experiment.Runner):
     tf.config.experimental.enable_tensor_float_32_execution(tensor_float_32)
     self._seed = seeding.run_seed()
     seeding.seed_libraries(self._seed, iteration=0)
-    with run_record.locked_for(self, base_dir) as self._unlock:
+    with run_record.locked_for(self, base_dir):
       self.record = dict(
         record or run_record.start(base_dir, self._seed, accept_changes)
       )
@@ -263,8 +263,7 @@ class RecordedRunner(run_experiment.Runner):
     run = {'id': run_id, 'name': name, 'config': config}
     names = () if is_done else self._loggers
     with contextlib.ExitStack() as stack:
-      stack.callback(self._unlock)
-      # The runner that locked the directory may be gone.
+      # From a runner that has locked it since, or again if that one is gone.
       lock = run_record.locked_for(self, self._base_dir)
       stack.callback(stack.enter_context(lock))
       if checkpoints.find(self._base_dir) != self._found_checkpoints:
