@@ -16,6 +16,7 @@ samples to the last
 - updates per second of processor time changed by at most 10 %, in whole iterations. The machine
   itself may be slower for minutes, e.g. by other users. So a fixed computation is timed all the
   while, and the change is relative to that of its speed, which is in the column `machine %`.
+  Rows without it have the change itself.
 
 The exit code is 1 if a run is not steady. Each finished run adds a row to the table in `--out`;
 with `--update`, it is `benchmarks/measured/endurance.csv`. The same command continues: runs

@@ -89,10 +89,13 @@ def outcome(kind: str, directory: str) -> dict:
   """Returns the results that kills must not change."""
   if kind == 'conversion':
     store = pathlib.Path(directory) / 'store'
-    return {
+    shards = {
       path.name: hashlib.sha256(path.read_bytes()).hexdigest()
       for path in store.glob('*.bin')
     }
+    if not shards:
+      raise RuntimeError(f'The conversion has left no shard in {store}.')
+    return shards
   log_dir = f'{directory}/replay_logs' if kind in ONLINE else None
   return results.of_run(f'{directory}/run', log_dir)
 

@@ -17,6 +17,7 @@ import datetime
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -87,14 +88,20 @@ def measure(row: dict[str, str], name: str) -> None:
 
 
 def this_machine() -> str:
-  """Returns the processor's name and the number of processors."""
+  """Returns the names of the GPU and the processor, and the number of processors."""
   try:
     text = pathlib.Path('/proc/cpuinfo').read_text(encoding='utf-8')
   except OSError:
     text = ''
   found = re.search(r'^model name\s*: (.+)', text, re.M)
   name = found[1] if found else 'unknown'
-  return f'{name}, {machine.num_cpus()} processors'
+  parts = [name, f'{machine.num_cpus()} processors']
+  if shutil.which('nvidia-smi'):  # may be there without a GPU
+    query = ['nvidia-smi', '--query-gpu=name', '--format=csv,noheader']
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+      parts = [*done.stdout.splitlines()[:1], *parts]
+  return ', '.join(parts)
 
 
 def lines(rows: dict[str, dict[str, str]]) -> list[str]:
@@ -181,7 +188,8 @@ def main() -> int:
       f'{ROOT} is not a git repository, whose commits are recorded.'
     )
   changed = git(
-    'status', '--porcelain', 'batch_rl', 'examples', 'benchmarks/*.py'
+    *('status', '--porcelain', 'batch_rl', 'examples'),
+    *(f'benchmarks/*.{ending}' for ending in ('py', 'gin', 'yaml', 'sh')),
   )
   if options.only and changed:
     raise ValueError(

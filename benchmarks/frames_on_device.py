@@ -4,7 +4,7 @@
 
 DQN with two dense layers on CartPole's observations, float64 (4, 1), and with one
 convolution on planes of MinAtar's size, bool (10, 10, 4), on the CPU; the logs are random.
-Rounds of 50 updates alternate, in one process:
+Rounds of 500 updates alternate, in one process:
 
 - the same graph with a constant batch, which a call of Python returns. `frames_on_device`
   makes fewer calls, so it may be faster;
@@ -15,11 +15,11 @@ The shares are medians over the rounds.
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
+import functools
 import os
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gin
 import numpy as np
@@ -34,7 +34,9 @@ from benchmarks.evidence import control_networks
 
 ROWS = 20_000
 EPISODE = 97  # agent steps
-ROUNDS = 1 if measuring.QUICK else 60
+ROUNDS = 12
+# A round's, so that those whose batches are ready at its start are few.
+UPDATES = 50 if measuring.QUICK else 500
 
 
 class Data(NamedTuple):
@@ -89,45 +91,32 @@ def make_agent(directory: str, data: Data, frames_on_device: bool):
     )
 
 
-def _counting(
-  function: Callable[[], Any], cpu_seconds: list[float]
-) -> Callable[[], None]:
-  """Returns a function that calls another and appends its processor time."""
-
-  def call():
-    before = time.process_time()
-    function()
-    cpu_seconds.append(time.process_time() - before)
-
-  return call
-
-
 def measure(directory: str, data: Data) -> list[Sequence[str]]:
   """Returns rows of the table: updates/s, share, processor time an update."""
   plain = make_agent(directory, data, frames_on_device=False)
   device = make_agent(directory, data, frames_on_device=True)
-  steps = iteration.UPDATES * plain.update_period
+  steps = UPDATES * plain.update_period
   functions = {
-    'constant batch': iteration.constant_loop(plain),
+    'constant batch': iteration.constant_loop(plain, UPDATES),
     'frames on the device': lambda: list(device.train_steps(steps)),
     'ordinary feed': lambda: list(plain.train_steps(steps)),
   }
-  cpu: dict[str, list[float]] = {name: [] for name in functions}
-  taken = measuring.interleave(
-    {name: _counting(f, cpu[name]) for name, f in functions.items()}, ROUNDS
-  )
-  used = {name: np.array(times[-ROUNDS:]) for name, times in cpu.items()}
-  bound = next(iter(functions))
-  return [
-    (
-      name,
-      f'{iteration.UPDATES / np.median(taken[name]):.0f}',
-      f'{100 * np.median(taken[bound] / taken[name]):.0f} %',
-      f'{1e3 * np.median(used[name]) / iteration.UPDATES:.2f}',
-      f'{100 * np.median(used[bound] / used[name]):.0f} %',
-    )
-    for name in functions
-  ]
+  costs = {
+    name: functools.partial(measuring.cost, function, UPDATES)
+    for name, function in functions.items()
+  }
+  taken = {
+    name: np.array(found)
+    for name, found in measuring.take_turns(costs, ROUNDS).items()
+  }
+  bound = next(iter(taken.values()))
+  rows = []
+  for name, found in taken.items():
+    seconds, processor = np.median(found, axis=0)
+    shares = 100 * np.median(bound / found, axis=0)
+    rate, used = f'{1 / seconds:.0f}', f'{1e3 * processor:.2f}'
+    rows.append((name, rate, f'{shares[0]:.0f} %', used, f'{shares[1]:.0f} %'))
+  return rows
 
 
 def main() -> None:

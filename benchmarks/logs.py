@@ -3,16 +3,12 @@
 Each log is a run of random actions in the shard format, `benchmarks/.logs/<game>-random`.
 """
 
-import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
-
 import os
 import shutil
 import tempfile
 
-import gin
 import numpy as np
 import tqdm
-from dopamine.discrete_domains import atari_lib
 
 from batch_rl.dataset.shards import replay_log
 from batch_rl.tests import shards
@@ -31,6 +27,11 @@ def make(game: str) -> str:
   data_dir = os.path.join(run, 'replay_logs')
   if os.path.isdir(run):
     return data_dir
+  # Here, since some benchmarks measure processes without TensorFlow.
+  import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
+  import gin
+  from dopamine.discrete_domains import atari_lib
+
   os.makedirs(DIRECTORY, exist_ok=True)
   partial = tempfile.mkdtemp(dir=DIRECTORY)
   # ale-py's ROMs: the same on every machine.

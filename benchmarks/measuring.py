@@ -8,6 +8,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import csv
+import functools
 import io
 import json
 import multiprocessing
@@ -18,9 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import tabulate
+import tqdm
 from absl import logging
 
 from batch_rl.utils import files
@@ -29,6 +32,7 @@ from batch_rl.utils import files
 # processes, too.
 QUICK = '--quick' in sys.argv
 WARM_UP = 1 if QUICK else 3  # rounds
+PAUSE = 0.05  # seconds before each measurement
 UNAVAILABLE = 69  # exit code if a peer or a library is missing: EX_UNAVAILABLE
 
 
@@ -102,9 +106,9 @@ def leave_out(reason: str) -> NoReturn:
 
 
 def interleave(
-  functions: Mapping[str, Callable[[], Any]], rounds: int
-) -> dict[str, np.ndarray]:
-  """Calls functions in turn, so that disturbances affect all alike.
+  functions: Mapping[Any, Callable[[], Any]], rounds: int
+) -> dict[Any, np.ndarray]:
+  """Measures functions in turn, so that disturbances affect all alike.
 
   Args:
     functions: Functions to call, by name.
@@ -113,14 +117,61 @@ def interleave(
   Returns:
     Seconds of each call: `{name: (rounds,)}`.
   """
+  costs = {name: functools.partial(cost, f) for name, f in functions.items()}
+  taken = take_turns(costs, rounds)
+  return {name: np.array(found)[:, 0] for name, found in taken.items()}
+
+
+def take_turns(
+  functions: Mapping[Any, Callable[[], Any]],
+  rounds: int,
+  warm_up: int = WARM_UP,
+) -> dict[Any, list[Any]]:
+  """Calls functions in turn; see `interleave`.
+
+  Args:
+    functions: Functions to call, by name.
+    rounds: Number of rounds that count; one with `--quick`.
+    warm_up: Number of rounds before them.
+
+  Returns:
+    Results of the calls: `{name: [result of each round]}`.
+  """
+  results: dict[Any, list[Any]] = {name: [] for name in functions}
   rounds = 1 if QUICK else rounds
-  taken: dict[str, list[float]] = {name: [] for name in functions}
-  for _ in range(rounds + WARM_UP):
+  for _ in tqdm.trange(rounds + warm_up, unit='round', leave=False):
     for name, function in functions.items():
-      start = time.perf_counter()
-      function()
-      taken[name].append(time.perf_counter() - start)
-  return {name: np.array(t[WARM_UP:]) for name, t in taken.items()}
+      results[name].append(function())
+  return {name: found[warm_up:] for name, found in results.items()}
+
+
+class Cost(NamedTuple):
+  """Cost of a call, or of each unit of its work.
+
+  Attributes:
+    seconds: Wall time.
+    processor: Processor time in seconds, of all threads of the process.
+  """
+
+  seconds: float
+  processor: float
+
+
+def cost(function: Callable[[], Any], units: int | None = 1) -> Cost:
+  """Measures a call.
+
+  A pause before lets the threads of others fill up what they prepare ahead.
+
+  Args:
+    function: Function to call.
+    units: Number of units of its work; None for the number that it returns.
+  """
+  time.sleep(PAUSE)
+  seconds, processor = time.perf_counter(), time.process_time()
+  returned = function()
+  units = returned if units is None else units
+  seconds = time.perf_counter() - seconds
+  return Cost(seconds / units, (time.process_time() - processor) / units)
 
 
 @contextlib.contextmanager
@@ -189,13 +240,11 @@ def header() -> None:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
   """Prints a Markdown table."""
-  lines = [head, ['---'] * len(head), *rows]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  for line in lines:
-    first, *rest = zip(line, widths, strict=True)
-    cells = [first[0].ljust(first[1])] + [text.rjust(w) for text, w in rest]
-    print(f'| {" | ".join(cells)} |', flush=True)
-  print(flush=True)
+  sides = 'left', *['right'] * (len(head) - 1)
+  text = tabulate.tabulate(
+    rows, head, 'github', disable_numparse=True, colalign=sides
+  )
+  print(f'{text}\n', flush=True)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

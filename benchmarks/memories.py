@@ -21,7 +21,7 @@ if measuring.QUICK:
 def make(game: str) -> tuple[str, str]:
   """Returns the directories of a run's shards and store; makes missing ones."""
   run = os.path.join(logs.DIRECTORY, f'{game}-tiled')
-  data_dir, _ = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
+  data_dir = tiles.make(run, game, SHARDS[game], ROWS, slow=1)
   directory = os.path.join(run, 'store')
   store.convert(data_dir, directory)
   return data_dir, directory

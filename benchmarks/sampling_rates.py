@@ -2,13 +2,14 @@
 
   python -um benchmarks.sampling_rates [--stores STORE ...] [--quick]
 
-Threads draw batches for a part of a second each. All ways, sizes and numbers of threads
-take turns, in rounds; rates are medians over the rounds.
+Threads draw batches for a part of a second each. The first four ways take turns, in rounds,
+with all sizes and numbers of threads; so do the others, for each size and layout. Rates are
+medians over the rounds.
 
 - `Sampler.batch`: windows of frames, as a GPU gets them;
 - `sample_transition_batch`: Dopamine's eight arrays, with states and next states;
-- NumPy's gather of the same windows from raw frames: the limit;
-- `sample_transition_batch` of Dopamine's memory, which holds the first 250,000 rows;
+- NumPy's gather of such windows from raw frames, those of the first 250,000 rows: the limit;
+- `sample_transition_batch` of Dopamine's memory, which holds the same rows;
 - the feed: the threads are those of the feed, and a loop of a TensorFlow graph takes the
   batches (`benchmarks/feed.py`), as windows and as stacks (states and next states);
 - a plain map of `tf.data` that hands over constant arrays of the same shapes, as
@@ -28,7 +29,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import tqdm
 from absl import logging
 
 from batch_rl.dataset.sampling import sampler
@@ -58,7 +58,7 @@ TARGETS = {
 FEED_ROUNDS = 3
 UPDATES = (200, 500, 1000, 2000)  # a second
 if measuring.QUICK:
-  GAMES, SIZES, ROUNDS, SECONDS, FEED_ROUNDS = ('Pong',), (32,), 1, 0.02, 1
+  GAMES, SIZES, SECONDS = ('Pong',), (32,), 0.02
 
 
 class Rate(NamedTuple):
@@ -99,8 +99,8 @@ def rate(function: Callable[[], Any], count: int) -> Rate:
 
   with concurrent.futures.ThreadPoolExecutor(count) as pool:
     working = [pool.submit(work) for _ in range(count)]
-    begin.wait()
     start, processor = time.perf_counter(), time.process_time()
+    begin.wait()
     time.sleep(SECONDS)
     stop.set()
     done = sum(one.result() for one in working)
@@ -118,12 +118,9 @@ def medians(
     functions: Functions that measure a rate, by name.
     rounds: Number of rounds that count.
   """
-  taken: dict[Any, list[Rate]] = {name: [] for name in functions}
-  for _ in tqdm.trange(rounds + 1, unit='round', leave=False):
-    for name, function in functions.items():
-      taken[name].append(function())
+  taken = measuring.take_turns(functions, rounds, warm_up=1)
   return {
-    name: Rate(*np.median(found[1:], axis=0).tolist())
+    name: Rate(*np.median(found, axis=0).tolist())
     for name, found in taken.items()
   }
 
@@ -165,11 +162,8 @@ def _into_tensorflow(
 
 
 def _rate_of_loop(loop: Callable[[], None]) -> Rate:
-  start, processor = time.perf_counter(), time.process_time()
-  loop()
-  taken = time.perf_counter() - start
-  processor = time.process_time() - processor
-  return Rate(feed.BATCHES / taken, processor / feed.BATCHES)
+  seconds, processor = measuring.cost(loop, feed.BATCHES)
+  return Rate(1 / seconds, processor)
 
 
 def _ways(source, ours, theirs) -> dict[str, Callable[[int], Any]]:
@@ -230,7 +224,7 @@ def table(stores: Mapping[str, str]) -> None:
       '1 thread, ms',
       '2 : 1 threads',
       'x Dopamine',
-      'of the maps',
+      'best, of the maps',
       'target',
     ],
     lines,
@@ -270,7 +264,10 @@ def _line(game, rates, size, way) -> list[str]:
     ),
     f'{1e3 / batches[1]:.3f}',
     f'{batches[2] / batches[1]:.2f} x' if 2 in batches else '',
-    f'{batches[1] / rates[size, DOPAMINE, 1].batches:.1f} x',
+    # Ways that take turns with Dopamine's memory.
+    f'{batches[1] / rates[size, DOPAMINE, 1].batches:.1f} x'
+    if way in (WINDOWS, ARRAYS, GATHER, DOPAMINE)
+    else '',
     ', '.join(shares),
     TARGETS.get(way, '') if size == 32 else '',
   ]

@@ -43,7 +43,7 @@ def main() -> None:
   """Makes the run and prints the table."""
   measuring.parser(__doc__).parse_args()
   directory = os.path.join(logs.DIRECTORY, 'shared_store')
-  data_dir, _ = tiles.make(directory, GAME, SHARDS, ROWS)
+  data_dir = tiles.make(directory, GAME, SHARDS, ROWS)
   stores = os.path.join(directory, 'stores')
   memory_of(1, data_dir, stores)  # It packs the shards.
   lines = []

@@ -66,7 +66,7 @@ class Tiles:
 
 def make(
   directory: str, game: str, shards: int, rows: int, slow: int = 0
-) -> tuple[str, int]:
+) -> str:
   """Writes a run, two shards at a time; keeps existing shards.
 
   The last of several shards is half full.
@@ -80,7 +80,7 @@ def make(
       others use a level that is twenty times as fast.
 
   Returns:
-    Directory of the shards, and the number of shards written.
+    Directory of the shards.
 
   Raises:
     ValueError: If the directory holds another run.
@@ -98,7 +98,7 @@ def make(
     if not os.path.exists(_path(data_dir, 'add_count', suffix))
   ]
   if not missing:
-    return data_dir, 0
+    return data_dir
   logs.make(game)
   with concurrent.futures.ProcessPoolExecutor(
     2, multiprocessing.get_context('spawn')
@@ -118,7 +118,7 @@ def make(
     done = concurrent.futures.as_completed(waiting)
     for future in tqdm.tqdm(done, f'making {directory}', len(waiting)):
       future.result()
-  return data_dir, len(missing)
+  return data_dir
 
 
 _tiles = functools.cache(Tiles)

@@ -3,7 +3,8 @@
   python -um benchmarks.torch_loading [STORE] [--quick]
 
 All ways take batches of the same run, in turns; rates are medians over the rounds. The
-first four have two threads each. Nothing else is done with the batches.
+first four have two threads each. Nothing else is done with the batches. Batches prepared
+ahead are taken before the clock starts, and a pause lets the way before fill up its own.
 
 - `Sampler.batch`, called by threads, which drop each batch or keep the last eight. A
   thread that drops its batch writes the next one to the same memory, which is still in
@@ -15,6 +16,7 @@ first four have two threads each. Nothing else is done with the batches.
 """
 
 import collections
+import functools
 import itertools
 import threading
 import time
@@ -39,8 +41,11 @@ except ImportError:
 BATCHES = 1000  # a round
 ROUNDS = 7
 SIZES = (32, 256)
+# Batches prepared ahead, at most: 8 by a dataset of ours, 2 by a loader, for each worker.
+AHEAD = 2 * (8 + 2)
+PAUSE = 0.2  # seconds
 if measuring.QUICK:
-  BATCHES, ROUNDS, SIZES = 20, 1, (32,)
+  BATCHES, SIZES = 20, (32,)
 KEPT = {'Sampler.batch': 0, 'Sampler.batch, eight kept': 8}  # batches
 
 
@@ -107,20 +112,31 @@ def rates(
 ) -> dict[str, np.ndarray]:
   """Returns the batches/s of each round, by way: `{name: (rounds,)}`."""
   iterators = ways(drawn, size)
-  found: dict[str, list[float]] = {name: [] for name in [*KEPT, *iterators]}
   count = max(1, BATCHES * SIZES[0] // size)
-  for _ in range(rounds + 1):  # The first one warms up.
-    for name, rate in found.items():
-      # Ways that take long are measured by fewer batches.
-      wanted = max(1, count // 10) if 'single' in name else count
+
+  def rate(name):
+    # Ways that take long are measured by fewer batches.
+    wanted = max(1, count // 10) if 'single' in name else count
+    time.sleep(PAUSE)
+    if name in KEPT:
       start = time.perf_counter()
-      if name in KEPT:
-        by_threads(lambda number: drawn.batch(number, size), wanted, KEPT[name])
-      else:
-        for _ in itertools.islice(iterators[name], wanted):
-          pass
-      rate.append(wanted / (time.perf_counter() - start))
-  return {name: np.array(rate[1:]) for name, rate in found.items()}
+      by_threads(lambda number: drawn.batch(number, size), wanted, KEPT[name])
+    else:
+      _take(iterators[name], AHEAD)
+      start = time.perf_counter()
+      _take(iterators[name], wanted)
+    return wanted / (time.perf_counter() - start)
+
+  ways_to_take = {
+    name: functools.partial(rate, name) for name in [*KEPT, *iterators]
+  }
+  taken = measuring.take_turns(ways_to_take, rounds, warm_up=1)
+  return {name: np.array(found) for name, found in taken.items()}
+
+
+def _take(iterator: Iterator, count: int) -> None:
+  for _ in itertools.islice(iterator, count):
+    pass
 
 
 def table(drawn: sampler.Sampler) -> None:

@@ -22,7 +22,6 @@ import sys
 import tempfile
 
 import numpy as np
-import tqdm
 from absl import logging
 
 from batch_rl.utils import machine
@@ -31,9 +30,7 @@ from benchmarks.peers import ours
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-5
-ROUNDS, UPDATES = 7, 50
-if measuring.QUICK:
-  ROUNDS, UPDATES = 1, 4
+ROUNDS, UPDATES = 7, 4 if measuring.QUICK else 50
 # One thread for the network, so that processes do not wait for each other.
 ONE_THREAD = machine.thread_limits(1) | {'OMP_NUM_THREADS': '1'}
 
@@ -121,7 +118,6 @@ def _error(array, expected):
 
 def compare_rates(theirs: list[str], episodes: str, run: str) -> None:
   """Prints the table of updates a second."""
-  taken: dict[str, list[tuple[float, float]]] = {}
   with (
     subprocess.Popen(
       [*theirs, 'updates', episodes, str(UPDATES)],
@@ -133,20 +129,21 @@ def compare_rates(theirs: list[str], episodes: str, run: str) -> None:
       ours.start_updates, run, UPDATES, **ONE_THREAD
     ) as make_updates,
   ):
-    for _ in tqdm.trange(ROUNDS + 1, unit='round'):
-      of_ours = make_updates()
+
+    def make_theirs():
       print(file=peer.stdin, flush=True)
       # d3rlpy logs to its stdout, too.
       line = next(line for line in peer.stdout if line.startswith('{'))
-      of_theirs = json.loads(line)
-      for name, seconds in of_ours.items():
-        taken.setdefault(name, []).append((seconds, of_theirs[name]))
+      return json.loads(line)
+
+    ways = {'ours': make_updates, 'theirs': make_theirs}
+    taken = measuring.take_turns(ways, ROUNDS, warm_up=1)
     peer.stdin.close()
   rows = []
-  for name, pairs in taken.items():
-    seconds = np.array(pairs[1:])  # without the round of warming up
-    here, there = UPDATES / np.median(seconds, axis=0)
-    ratio = np.median(seconds[:, 1] / seconds[:, 0])
+  for name in taken['ours'][0]:
+    both = [np.array([costs[name] for costs in taken[way]]) for way in ways]
+    here, there = (UPDATES / np.median(seconds) for seconds in both)
+    ratio = np.median(both[1] / both[0])
     rows.append((name, f'{here:.1f}', f'{there:.1f}', f'{ratio:.2f}'))
   measuring.table(('updates/s', 'ours', 'd3rlpy', 'ratio'), rows)
 
