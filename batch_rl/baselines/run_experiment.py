@@ -108,7 +108,7 @@ class LoggedRunner(runner.RecordedRunner):
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
-    self._obstacle = 'this environment cannot be saved within an iteration'
+    self._obstacle = 'the environment lacks state() or restore()'
     # No warning: in the games of Atari and MinAtar clipping is usual.
     game = game_names.known(self.record['environment']['game'])
     self._clips_quietly = game is not None
@@ -116,6 +116,10 @@ class LoggedRunner(runner.RecordedRunner):
     if all(map(callable, own)):
       self._obstacle = ''
       _check_state(self._environment)
+    elif self._checkpoints.every_steps is not None:
+      logging.warning(
+        'Checkpoints.every_steps has no effect: %s.', self._obstacle
+      )
 
   def _initialize_checkpointer_and_maybe_resume(self, checkpoint_file_prefix):
     self._log = self._agent.replay_log

@@ -429,6 +429,8 @@ def _strings(name: str, value: Any) -> list[str]:
     )
   if wrong := [v for v in values if not isinstance(v, str)]:
     raise ValueError(f'{name}: {wrong[0]!r} is not a string: put it in quotes.')
+  if name == 'agents' and (twice := [v for v in values if values.count(v) > 1]):
+    raise ValueError(f'agents: {twice[0]} is given twice.')
   return values
 
 

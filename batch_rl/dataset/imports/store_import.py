@@ -279,9 +279,10 @@ class StoreImport:
     Raises:
       ValueError: If the store has no shard.
     """
-    self._store.drop_missing()
-    imported = episodes.Reader(run_directories.find_runs(self.directory)[0])
     entries = self._entries
+    # A killed import may have left a shard that the manifest lacks.
+    self._store.keep_only([entry['suffix'] for entry in entries])
+    imported = episodes.Reader(run_directories.find_runs(self.directory)[0])
     return {
       'destination': self.directory,
       'format': self._identity.format,

@@ -151,7 +151,7 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
   if lock is not None:
     with lock:
       target.read()
-      target.drop_missing()
+      target.keep_only(target.present_shards())
       # Packed shards may be all there before the run's manifest is.
       if manifest := manifests.read(data_dir):
         manifests.write(directory, manifest)

@@ -300,11 +300,11 @@ class StoreDirectory:
     }
     self._write(description | ({'made_by': made_by} if made_by else {}))
 
-  def drop_missing(self) -> None:
-    """Removes missing shards from the description; the caller holds the lock."""
-    present = self.present_shards()
-    if present != self.planned_shards():
-      self._write({**self._description, 'shards': present})
+  def keep_only(self, suffixes: Collection[int]) -> None:
+    """Removes other shards from the description; the caller holds the lock."""
+    kept = [n for n in self.present_shards() if n in suffixes]
+    if kept != self.planned_shards():
+      self._write({**self._description, 'shards': kept})
 
   def _write(self, description: dict[str, Any]) -> None:
     self._description = files.with_hash(description)

@@ -75,6 +75,14 @@ def test_a_state_that_cannot_be_saved_is_refused_at_the_start(tmp_path):
     make_runner(tmp_path, SavesAGenerator)
 
 
+def test_checkpoints_that_an_environment_cannot_have(tmp_path, caplog):
+  gin.bind_parameter('batch_rl.checkpoints.Checkpoints.every_steps', 50)
+  make_runner(tmp_path)
+  assert (
+    'every_steps has no effect: the environment lacks state()' in caplog.text
+  )
+
+
 @pytest.mark.parametrize('clips', [True, False])
 def test_rewards_are_clipped_and_logged_unclipped(tmp_path, clips, caplog):
   gin.bind_parameter('run_seed.seed', 1)

@@ -131,8 +131,13 @@ def test_training_stops_at_a_loss_that_is_not_a_number(make_agent):
 
 
 def test_xla_compiles_the_update(shared_agents, make_agent):
-  agent = make_agent('c51', jit_compile=True)
-  losses = in_pieces(shared_agents('c51'))
+  plain, agent = shared_agents('c51'), make_agent('c51', jit_compile=True)
+  losses = in_pieces(plain)
+  is_compiled = [
+    any('_XlaMustCompile' in f.attr for f in graph_def.library.function)
+    for graph_def in (a._sess.graph.as_graph_def() for a in (plain, agent))
+  ]
+  assert is_compiled == [False, True]
   np.testing.assert_allclose(in_pieces(agent), losses, rtol=1e-3)
 
 

@@ -216,6 +216,7 @@ PONG = 'games: Pong\nagents: dqn\n'
     ('games: Pong\nagents: {a: {gin_file: x}}', 'gin_files'),
     ('games: Pong\nagents: [dqn, x/dqn.gin]', 'dqn/Pong/run-1/seed-1'),
     ('games: Pong\nagents: 51', 'agents: 51'),
+    ('games: Pong\nagents: [rem, dqn, rem]', 'rem is given twice'),
     (f'{PONG}grid: {{a.b: []}}', "'a.b'"),
     ('games: Pong\nagents: {dqn: {grid: {a.b: }}}', "'a.b'"),
     ('games: Pong\nagents: {dqn: {grid: 3}}', 'agents.dqn.grid'),

@@ -1,11 +1,8 @@
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
-import pathlib
-
 import gin
 import pytest
 
-import batch_rl
 from batch_rl.baselines import agents as online
 from batch_rl.baselines.run_experiment import LoggedRunner
 from batch_rl.fixed_replay import agents as offline
@@ -94,10 +91,7 @@ def test_the_work_is_that_of_the_program(job):
     'offline': (offline.REGISTRY, FixedReplayRunner, minatar.OFFLINE_CONFIG),
     'online': (online.REGISTRY, LoggedRunner, minatar.ONLINE_CONFIG),
   }[job]
-  configs = pathlib.Path(agents.find('dqn').__module__.replace('.', '/'))
-  package = pathlib.Path(batch_rl.__file__).parents[1]
-  folder = (package / configs).parents[1] / 'configs'
-  paths = [f'{folder}/{p.name}' for p in folder.glob('*.gin')]
+  paths = [*agents.configs.values(), f'{agents.config_folder}/base.gin']
   for gin_files in [(), *[(p,) for p in paths], *[(p, config) for p in paths]]:
     gin.clear_config()
     bindings = gin_lines.load(gin_files, [])

@@ -142,6 +142,22 @@ def test_a_killed_import_continues(tmp_path, run_code):
   runs.assert_same(runs.transitions(target), expected(*range(7)))
 
 
+def test_a_shard_without_an_entry_is_left_out(tmp_path, monkeypatch):
+  target, record = str(tmp_path), store_import.StoreImport._record
+
+  def record_first(store, entry):
+    if entry['suffix']:
+      raise KeyboardInterrupt
+    record(store, entry)
+
+  monkeypatch.setattr(store_import.StoreImport, '_record', record_first)
+  with pytest.raises(KeyboardInterrupt):
+    store_import.import_parts(make_reader(), target)
+  summary = store_import.import_parts(make_reader([0]), target)
+  assert [summary[n] for n in ('shards', 'episodes', 'steps')] == [1, 3, 106]
+  runs.assert_same(runs.transitions(target), expected(0, 1, 2))
+
+
 def test_few_frames_are_in_memory_for_the_dictionary(tmp_path, monkeypatch):
   train = mock.Mock(wraps=compression_dictionary.train)
   monkeypatch.setattr(compression_dictionary, 'train', train)
