@@ -143,7 +143,7 @@ class Munchausen(Backup):
 
   r + alpha [tau log pi(a | s)] + gamma^n sum_a' pi(a' | s') (Z'(s', a') - tau log
   pi(a' | s')), with pi = softmax(Q' / tau) and the term in brackets clipped to
-  [clip, 0].
+  [clip, 0]. With n-step returns, only the first action has the term in brackets.
 
   Args:
     alpha: Weight of the log-policy of the logged action.

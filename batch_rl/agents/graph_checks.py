@@ -11,6 +11,9 @@ _RANDOM = re.compile(
   'Random|Multinomial|TruncatedNormal|Stateful(?!Part)|NonDeterministic|Rng|CandidateSampler'
 )
 
+# Operations that call a Python function.
+PYTHON = 'PyFunc', 'PyFuncStateless', 'EagerPyFunc'
+
 
 class NetworkError(ValueError):
   """A user's network is not as its agent needs it."""
@@ -224,7 +227,7 @@ def check_function(
       `calls_python` is False.
   """
   for op in dict.fromkeys(node.op for node in _nodes(graph)):
-    if not calls_python and op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):
+    if not calls_python and op in PYTHON:
       raise ValueError(
         f'{method} calls a Python function ({op}), which may depend on more than the '
         'batch: use TensorFlow operations, batch.step and batch.seed.'
@@ -234,11 +237,12 @@ def check_function(
         f'{method} writes a summary ({op}), which would be lost: use '
         'self.log_scalar(name, value).'
       )
-    if _RANDOM.search(op) and graph.op_def_for_type(op).is_stateful:
-      raise ValueError(
-        f'{method}, or its network, draws random numbers by the stateful operation '
-        f'{op}, so a resumed run would differ: use tf.random.stateless_* with {seed}.'
-      )
+    _check_draws(
+      op,
+      graph.op_def_for_type(op),
+      f'{method}, or its network,',
+      f'so a resumed run would differ: use tf.random.stateless_* with {seed}.',
+    )
   for tensor, _ in graph.captures:
     tensor = _outside(tensor)
     if tensor.dtype != tf.resource and any(
@@ -250,23 +254,27 @@ def check_function(
       )
 
 
-def check_acting(outputs: Any, agent: type) -> None:
-  """Checks that a network draws no stateful random numbers when it acts.
+def check_draws(tensors: Any, what: str, remedy: str) -> None:
+  """Checks that tensors do not depend on stateful random numbers.
 
   Args:
-    outputs: Outputs of the network.
-    agent: Class of the agent.
+    tensors: Tensors, maybe nested.
+    what: What has made them, for the message.
+    remedy: End of the message.
 
   Raises:
-    ValueError: If it does.
+    ValueError: If they do.
   """
-  for op in (op for t in tf.nest.flatten(outputs) for op in _ancestors(t)):
-    if _RANDOM.search(op.type) and op.op_def.is_stateful:
-      raise ValueError(
-        f'The network by which {agent.__name__} acts draws random numbers by the '
-        f'stateful operation {op.type}, so an evaluation could not be repeated: draw '
-        'only if `call` is given a seed, and give it in `loss`.'
-      )
+  for tensor in tf.nest.flatten(tensors):
+    for op in _ancestors(tensor):
+      _check_draws(op.type, op.op_def, what, remedy)
+
+
+def _check_draws(op: str, definition: Any, what: str, remedy: str) -> None:
+  if _RANDOM.search(op) and definition.is_stateful:
+    raise ValueError(
+      f'{what} draws random numbers by the stateful operation {op}, {remedy}'
+    )
 
 
 def operations(graph: tf.Graph) -> list[tuple[str, Any]]:

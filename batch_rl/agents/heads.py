@@ -164,7 +164,7 @@ class Scalar(Estimates):
 
   Args:
     delta: Largest error with a quadratic loss, as in `huber`; None for squared errors.
-      gin takes it only beside `head = @Scalar()`.
+      A binding has an effect only with `head = @Scalar()`.
 
   Raises:
     ValueError: If `delta` is not above 0.

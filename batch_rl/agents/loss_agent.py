@@ -119,9 +119,9 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   def loss(self, batch: Batch) -> tf.Tensor:
     """Returns the loss of each transition, float32 (n,).
 
-    It is traced once, into a function of the graph. The optimiser minimises the mean
-    over the batch. It trains all weights except target copies and layers with
-    `trainable = False`.
+    It is traced into functions of the graph, for the update and for diagnostics, and
+    not called again. The optimiser minimises the mean over the batch. It trains all
+    weights except target copies and layers with `trainable = False`.
 
     Args:
       batch: Transitions.
@@ -254,17 +254,17 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     Raises:
       ValueError: If the network's last layer is not found.
     """
-    outputs, calls = self._call(self.networks, 'online', states)
-    if hasattr(outputs, 'features'):
-      return outputs.features
-    return features.join(calls.last, self.online_convnet)
+    return self._inputs_of('last', 'features', states)
 
   def torso(self, states: tf.Tensor) -> tf.Tensor:
     """Returns the inputs of the layer before, the hidden one, float32 (n, k)."""
+    return self._inputs_of('hidden', 'torso', states)
+
+  def _inputs_of(self, layer, field, states):
     outputs, calls = self._call(self.networks, 'online', states)
-    if hasattr(outputs, 'torso'):
-      return outputs.torso
-    return features.join(calls.hidden, self.online_convnet)
+    if hasattr(outputs, field):
+      return getattr(outputs, field)
+    return features.join(getattr(calls, layer), self.online_convnet)
 
   def _call(self, networks, name, states, *others):
     """Returns a network's outputs, and the last calls of its layers."""
@@ -431,11 +431,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       for part in parts if isinstance(value, dict | list | tuple) else [value]:
         if isinstance(part, tf.keras.layers.Layer):
           frozen |= {weight.name for weight in part.non_trainable_weights}
-    return [
-      weight
-      for weight in tf.compat.v1.trainable_variables()
-      if weight.name not in frozen
-    ]
+    weights = tf.compat.v1.trainable_variables()
+    return [weight for weight in weights if weight.name not in frozen]
 
   @contextlib.contextmanager
   def _no_new_weights(self) -> Iterator[None]:
@@ -490,10 +487,26 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   def _build_update(self) -> tf.Operation:
     """Builds the update that trains on `self._replay`."""
     update, scalars = self._update(self._replay_batch())
+    graph_checks.check_draws(
+      scalars['Loss'],
+      f'{type(self).__name__}.loss, or its network,',
+      'so a resumed run would differ: use tf.random.stateless_* with batch.seed.',
+    )
+    if self._choice is not None:
+      self._check_acting(self._q_argmax)
     if self.summary_writer is not None:
       for name, value in scalars.items():
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)
     return update
+
+  def _check_acting(self, outputs):
+    """Checks that the outputs by which it acts draw no stateful random numbers."""
+    graph_checks.check_draws(
+      outputs,
+      f'The network by which {type(self).__name__} acts',
+      'so an evaluation could not be repeated: draw only if `call` is given a seed, and '
+      'give it in `loss`.',
+    )
 
   def _build_sync_op(self):
     """Builds the assignments of weights to target copies."""

@@ -205,10 +205,10 @@ def make_vector_environment(
 ) -> vector_env.AtariVectorEnv:
   """Makes emulators that step together in C++ threads, with preprocessing.
 
-  Observations are stacks of 4 frames, uint8 (num_envs, 4, 84, 84), oldest first,
-  zeros before an episode's first frame. Observations, unclipped rewards and ends of
-  episodes equal those of Dopamine's environment, except the observation at the end
-  of an episode, which both leave undefined. The step after that ignores its action
+  Observations are stacks of frames, uint8 (num_envs, stack_num, 84, 84), oldest first,
+  zeros before an episode's first frame; `stack_num` is 4 by default. Observations,
+  unclipped rewards and ends of episodes equal those of Dopamine's environment, except
+  the observation at the end of an episode, which both leave undefined. The step after that ignores its action
   and returns the first observation of the next episode.
 
   Args:

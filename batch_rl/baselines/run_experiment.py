@@ -44,7 +44,8 @@ def create_online_agent(
     init_checkpoint_dir: Directory of the initial weights; None for random weights.
 
   Raises:
-    ValueError: If there is no such agent, or initial weights are for one without any.
+    ValueError: If there is no such agent, or initial weights are given for an agent
+      that has none.
   """
   agent_class = REGISTRY.find(agent_name)
   further = {}
@@ -87,6 +88,7 @@ class LoggedRunner(runner.RecordedRunner):
       cannot be saved.
   """
 
+  _adapt = staticmethod(environment_lib.make_resumable)
   _never_called = (
     *('_run_one_step', '_end_episode', '_run_train_phase', '_run_eval_phase'),
     *('_save_tensorboard_summaries', '_checkpoint_experiment'),
@@ -99,12 +101,7 @@ class LoggedRunner(runner.RecordedRunner):
     create_environment_fn: Callable = atari_lib.create_atari_environment,
     **kwargs: Any,
   ):
-    super().__init__(
-      base_dir,
-      create_agent_fn,
-      lambda: environment_lib.make_resumable(create_environment_fn()),
-      **kwargs,
-    )
+    super().__init__(base_dir, create_agent_fn, create_environment_fn, **kwargs)
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
@@ -128,8 +125,7 @@ class LoggedRunner(runner.RecordedRunner):
     if offline is None:
       self.record.pop('data', None)
     else:
-      if self._clip_rewards:
-        offline.check_rewards()
+      offline.check_rewards(self._clip_rewards)
       self._compare_data(offline)
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
@@ -240,10 +236,8 @@ class LoggedRunner(runner.RecordedRunner):
             reward,
           )
         reward = logged_replay_buffer.ClippedReward(reward)
-      if (
-        self._environment.game_over
-        or episode['steps'] == self._max_steps_per_episode
-      ):
+      is_over = self._environment.game_over
+      if is_over or episode['steps'] == self._max_steps_per_episode:
         break
       if terminal:  # e.g. a lost life, but not the end of the game
         self._agent.end_episode(reward)

@@ -8,7 +8,13 @@ from typing import Any
 
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store_directory
-from batch_rl.utils import files, machine, number_ranges, threads
+from batch_rl.utils import (
+  files,
+  machine,
+  number_ranges,
+  staging_directory,
+  threads,
+)
 
 _MOST_LEVELS = 3  # <agent>/<Game>/<run>
 
@@ -106,7 +112,7 @@ def _find_below(
       inside = files.list_directory(path)
       if run := _as_run(path, inside, damaged=True):
         runs.append(run)
-      elif levels > 1:
+      elif levels > 1 and not name.endswith(staging_directory.SUFFIXES):
         runs += _find_below(path, inside, levels - 1)
   return runs
 

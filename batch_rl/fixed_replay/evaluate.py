@@ -126,15 +126,10 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
   agent.eval_mode = True
   vector_evaluation.name_ignored_methods(type(agent))
   max_steps = gin_signatures.configured_value(runner, 'max_steps_per_episode')
+  setting = 'evaluation_environments'
+  count = given.environments or bound.get(setting) or record.get(setting) or 1
   environments = vector_evaluation.make_environments(
-    environment,
-    given.environments
-    or bound.get('evaluation_environments')
-    or record.get('evaluation_environments')
-    or 1,
-    max_steps,
-    agent,
-    create_checked_environment,
+    environment, count, max_steps, agent, create_checked_environment
   )
   names = [line.split('=')[0].strip() for line in given.gin_bindings]
   for name in command_line.unused_bindings():
@@ -173,14 +168,9 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
     if given.video:
       best = max(episodes, key=lambda episode: episode.undiscounted_return)
       same = [e for e in episodes if e.environment == best.environment]
+      place = best.environment, same.index(best)
       shown = vector_evaluation.record_video(
-        given.video,
-        environment,
-        max_steps,
-        agent,
-        seed,
-        best.environment,
-        same.index(best),
+        given.video, environment, max_steps, agent, seed, *place
       )
       logging.info(
         'video of the best of %d episodes, %d agent steps, return %g: %s',

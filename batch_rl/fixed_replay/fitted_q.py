@@ -101,7 +101,7 @@ class FittedQ:
     keeps_part: bool = True,
     fits: bool = True,
   ):
-    self._game = record['environment']['game']
+    self._game = str((record.get('environment') or {}).get('game'))
     self._replay_data_dir, self._out, self._seed = replay_data_dir, out, seed
     for folder in record.get('modules') or ():
       user_modules.add_folder(folder)

@@ -12,7 +12,7 @@ import gin
 import numpy as np
 import tensorflow as tf
 
-from batch_rl.agents import backups, heads, policies
+from batch_rl.agents import backups, graph_checks, heads, policies
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.runs import games, run_record
@@ -100,16 +100,15 @@ class FrozenPolicy:
       seed: Seed for a policy that samples, int64 (2,), e.g. `batch.seed_for('pi')`.
 
     Raises:
-      ValueError: If the policy is for another game than the agent's data, or other
-        states or actions, or needs a seed.
+      ValueError: If the policy is for another game than the agent's data, or than the
+        online agent plays, or other states or actions, or needs a seed.
     """
     if not self.identity:
       self.load()
-    if data_dir := getattr(agent, '_replay_data_dir', None):
-      record = run_record.read(self.base_dir) or {}
-      games.check_game_of_run(
-        self.base_dir, record, games.logged_game(data_dir)
-      )
+    data_dir = getattr(agent, '_replay_data_dir', None)
+    game = games.logged_game(data_dir) if data_dir else games.played_game()
+    record = run_record.read(self.base_dir) or {}
+    games.check_game_of_run(self.base_dir, record, game)
     own = agent.num_actions, tuple(states.shape[1:]), states.dtype.name
     expected = self.num_actions, tuple(self.state_shape), self.dtype.name
     if own != expected:
@@ -173,6 +172,9 @@ def freeze(agent: Any) -> FrozenNetwork:
 
   Args:
     agent: Offline agent that acts by `choose_actions`.
+
+  Raises:
+    ValueError: If it acts by a Python function.
   """
   session, placeholder = agent._sess, tf.compat.v1.placeholder
   with session.graph.as_default():
@@ -201,6 +203,11 @@ def freeze(agent: Any) -> FrozenNetwork:
   functions = (node for f in graph.library.function for node in f.node_def)
   for node in (*graph.node, *functions):
     node.device = ''
+    if node.op in graph_checks.PYTHON:
+      raise ValueError(
+        f'{type(agent).__name__}.choose_actions calls a Python function ({node.op}), '
+        'which a policy cannot keep: use TensorFlow operations.'
+      )
   inputs = [states.op.name, *([seeds.op.name] if draws else [])]
   return FrozenNetwork(graph, inputs, names, draws)
 

@@ -169,8 +169,11 @@ def load_functions(
   create = function_records.load(record['create_agent'])
   create_environment = None
   # Another runner's binding is in the record as that function.
-  setting = r'\bFixedReplayRunner\.create_environment_fn'
-  if not re.search(setting, record['gin_config']):
+  setting = 'FixedReplayRunner.create_environment_fn'
+  config, unused = record['gin_config'], record.get('unused_bindings') or ()
+  if setting in unused:  # The runner was given that function instead.
+    config = re.sub(rf'(?m)^.*\b{setting} = .*', '', config)
+  if not re.search(rf'\b{setting}', config):
     create_environment = function_records.load(record['create_environment'])
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:
@@ -178,7 +181,7 @@ def load_functions(
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
   # Another version may have accepted values that the check refuses now.
-  recorded = gin_files.read([], [record['gin_config']])
+  recorded = gin_files.read([], [config])
   statements = gin_files.apply(recorded, lock=False, check=False)
   given = gin_files.read([], gin_bindings)
   statements += gin_files.apply(given, lock=False)

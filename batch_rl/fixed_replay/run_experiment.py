@@ -14,10 +14,10 @@ from dopamine.discrete_domains import atari_lib, iteration_statistics
 
 from batch_rl.fixed_replay import vector_evaluation
 from batch_rl.fixed_replay.agents import REGISTRY, fixed_replay_agent, probe
-from batch_rl.runs import evaluations, runner
+from batch_rl.runs import evaluations, run_record, runner
 from batch_rl.runs.bindings import settings
 from batch_rl.utils import seeding
-from batch_rl.utils.user_code import function_records, gin_signatures
+from batch_rl.utils.user_code import gin_signatures
 
 REGISTRY.load_all()  # gin then knows their names
 
@@ -148,12 +148,13 @@ class FixedReplayRunner(runner.RecordedRunner):
         'FixedReplayAgentMixin first among its base classes.'
       )
     self._compare_data(self._agent._replay.memory)
-    self.record['create_environment'] = function_records.describe(
-      self._create_environment_fn
+    name, given = 'evaluation_environments', self._evaluation_environments
+    run_record.compare(
+      self._base_dir, self.record, {name: given}, self._accept_changes
     )
     count = int(
-      self._evaluation_environments
-      or self.record.get('evaluation_environments')
+      given
+      or self.record.get(name)
       or vector_evaluation.default_environments(
         self._environment, self._agent, self._evaluation_steps
       )
@@ -166,7 +167,7 @@ class FixedReplayRunner(runner.RecordedRunner):
       self._agent,
       self._create_environment_fn,
     )
-    self.record['evaluation_environments'] = count
+    self.record[name] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
 
   def close(self) -> None:
@@ -267,13 +268,8 @@ class FixedReplayRunner(runner.RecordedRunner):
     if returns:
       statistics.append({'eval_average_return': mean})
     found: Any = self._diagnostics and {'diagnostics': self._diagnostics}
-    evaluations.write(
-      self._base_dir,
-      self._iteration,
-      episodes,
-      self._environments.num_envs,
-      **found,
-    )
+    count = self._environments.num_envs
+    evaluations.write(self._base_dir, self._iteration, episodes, count, **found)
     return len(returns), mean
 
   def _evaluation_safe_point(self):

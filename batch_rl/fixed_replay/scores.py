@@ -119,7 +119,8 @@ def td_error(
   """Returns the mean squared temporal-difference error of the run's own Q.
 
   It is the mean over transitions of (r + gamma sum_a pi(a | s') Q(s', a) - Q(s, a))^2,
-  with the discount of the run; the sum is 0 if the episode ends. Lower is better.
+  with the discount of the run; the sum is 0 if the episode ends. Lower is better. The
+  error is of one step, also if the run learned from n-step returns.
 
   Args:
     policy: Policy of a run.

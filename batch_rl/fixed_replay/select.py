@@ -1,6 +1,6 @@
 r"""Ranks trained policies from logged data alone, without an emulator.
 
-  python -um batch_rl.fixed_replay.select /tmp/sweep/dqn /tmp/sweep/rem \
+  python -um batch_rl.fixed_replay.select /tmp/dqn /tmp/rem \
     --method=fqe,td_error,q_value --out=/tmp/selection
 
 The same command resumes. If at least three of the policies were evaluated, the last lines

@@ -118,16 +118,10 @@ def summarise(compared: Comparison, kind: str, normaliser: str) -> Summary:
   reference = None
   if normaliser.startswith('dqn'):
     # The online DQN's score is 1, or 0 where it is worse than random.
-    known = normalisation.load()
-    reference = np.array(
-      [known[game][normaliser] > known[game]['random'] for game in games], float
-    )
-  estimates = {
-    method: metrics_of(
-      values, reference, normalisation.reference_score(normaliser)
-    )
-    for method, values in normalised.items()
-  }
+    known = [normalisation.load()[game] for game in games]
+    reference = np.array([k[normaliser] > k['random'] for k in known], float)
+  one = normalisation.reference_score(normaliser)
+  estimates = {m: metrics_of(v, reference, one) for m, v in normalised.items()}
   return Summary(kind, normaliser, normalised, games, notes, estimates)
 
 

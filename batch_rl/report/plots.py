@@ -121,11 +121,7 @@ class Plotter:
       caption = 'Learning curves: mean over runs, 95 % intervals.'
       yield name, caption, self._curves(page)
     rows = *self._compared.runs, *self._compared.unfinished
-    diagnosed = {
-      run.game
-      for _, run in rows
-      if _DIAGNOSTICS.keys() & run.diagnostics.keys()
-    }
+    diagnosed = {r.game for _, r in rows if _DIAGNOSTICS.keys() & r.diagnostics}
     for name, page in _pages('diagnostics', sorted(diagnosed), _ROWS):
       caption = (
         'Over-estimation (values of logged actions, less their returns) and effective '
@@ -253,13 +249,9 @@ class Plotter:
       self._curve(ax, method, np.arange(curves.shape[1]) + 1, estimate)
     for method, curve in unfinished:
       steps = np.arange(len(curve)) + 1
-      ax.plot(
-        steps,
-        curve,
-        label=f'{method}, under way',
-        marker=_marker(steps),
-        **{**self._lines[method], 'linewidth': 0.7, 'alpha': 0.8},
-      )
+      style = {**self._lines[method], 'linewidth': 0.7, 'alpha': 0.8}
+      label = f'{method}, under way'
+      ax.plot(steps, curve, label=label, marker=_marker(steps), **style)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
     ax.yaxis.set_major_locator(ticker.MaxNLocator(4))
 

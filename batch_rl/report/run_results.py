@@ -214,6 +214,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
       )
   returns, episodes, diagnostics = _curves(_evaluations(directory))
   planned = _runner_number(bindings, 'num_iterations') if record else None
+  offline_dir = '' if 'replay_dir' in record else data.get('directory', '')
   return RunResults(
     directory,
     agent.lstrip('_'),  # matplotlib hides labels that begin with '_'.
@@ -228,9 +229,7 @@ def _read_run(directory: str, agent: str, game: str) -> RunResults:
     provenance={
       'run_id': record.get('run_id', ''),
       'replay_dir': record.get('replay_dir') or '',
-      'offline_dir': ''
-      if 'replay_dir' in record
-      else data.get('directory', ''),
+      'offline_dir': offline_dir,
       'subset_hash': data.get('subset_hash', ''),
       'shards': len(data.get('shards') or ()) or '',
       'init_checkpoint_dir': _initial_weights(record),
@@ -259,6 +258,9 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
   }
   if _initial_weights(record):
     kept['weights'] = "another run's"
+  is_bound = any(name.endswith('.tensor_float_32') for name in kept)
+  if record.get('tensor_float_32') and not is_bound:  # given in Python
+    kept['tensor_float_32'] = 'True'
   if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']
   if created := _own_create_agent(record):
@@ -297,17 +299,13 @@ def _curves(
   numbers = range(len(evaluations))
   if missing := sorted(set(numbers) - set(evaluations)):
     raise ValueError(f'it lacks the evaluation of iteration {missing[0]}')
-  means, counts, diagnostics = zip(
-    *(evaluations[i] for i in numbers), strict=True
-  )
+  ordered = [evaluations[i] for i in numbers]
+  means, counts, diagnostics = zip(*ordered, strict=True)
   returns = np.array(means, float)
   if wrong := np.flatnonzero(~np.isfinite(returns)).tolist():
     raise ValueError(f'the return of iteration {wrong[0]} is not finite')
   names = dict.fromkeys(name for found in diagnostics for name in found)
-  curves = {
-    name: np.array([found.get(name) for found in diagnostics], float)
-    for name in names
-  }
+  curves = {n: np.array([d.get(n) for d in diagnostics], float) for n in names}
   return returns, np.array(counts, int), curves
 
 

@@ -167,8 +167,8 @@ class Checkpoints:
   Args:
     base_dir: Directory of the run.
     keep: Number of newest iterations whose final checkpoints are kept.
-    keep_every: Interval, in iterations, of the older checkpoints to keep; None
-      keeps no older ones.
+    keep_every: Interval, in iterations, of the older checkpoints to keep: 10 keeps
+      those of iterations 9, 19, ...; None keeps no older ones.
     every_minutes: Minutes between checkpoints within an iteration; None disables
       them.
     every_steps: Agent steps between checkpoints within an iteration; None disables

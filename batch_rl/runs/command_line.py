@@ -6,13 +6,15 @@ A user's mistake ends the program with one line on stderr and exit code 2. Exit 
 | ---- | ------------------------------------------------------------------------ |
 | 0    | finished                                                                 |
 | 1    | an error in the user's own code, or in this package, with a traceback    |
-| 2    | a mistake in flags, files or data, or a full disk, in one line           |
+| 2    | a mistake in flags, files or data, a full disk, too little memory, or a  |
+|      | loss that is not finite, in one line                                     |
 | 130  | stopped by Ctrl-C; the same command continues                            |
 | 143  | stopped by SIGTERM, e.g. a pre-empted job; the same command continues    |
 """
 
 import contextlib
 import functools
+import itertools
 import logging as std_logging
 import os
 import secrets
@@ -404,12 +406,19 @@ def unused_bindings() -> list[str]:
   gin files are left out in another environment.
   """
   others = () if games.has_atari() else (_ATARI,)
-  read = gin_internals.read_values()
+  given = gin_internals.bound_values()
+  read = set()
+  for (scope, selector), parameters in gin_internals.read_values().items():
+    # A call in the scope a/b has the bindings of a/b, of a, and those without a scope.
+    scopes = ['', *itertools.accumulate(scope.split('/'), '{}/{}'.format)]
+    for parameter in parameters:
+      found = [s for s in scopes if parameter in given.get((s, selector), ())]
+      read.add((*found[-1:], selector, parameter))
   return sorted(
     f'{scope and f"{scope}/"}{gin_internals.short_name(selector)}.{parameter}'
-    for (scope, selector), parameters in gin_internals.bound_values().items()
+    for (scope, selector), parameters in given.items()
     for parameter in parameters
-    if parameter not in read.get((scope, selector), {})
+    if (scope, selector, parameter) not in read
     and selector != 'gin.macro'
     and not selector.startswith(others)
   )

@@ -4,8 +4,8 @@ A path is looked up in:
 
 1. the working directory;
 2. the folder of the file that includes it;
-3. the folders from which Python imports packages: `batch_rl/fixed_replay/configs/dqn.gin`
-   is found wherever `batch_rl` is installed.
+3. the folders from which Python imports packages. `batch_rl/fixed_replay/configs/dqn.gin`
+   is that of the package in use, also where another copy is in the working directory.
 
 gin itself supports 1, and 3 for folders with an `__init__.py`.
 
@@ -235,7 +235,9 @@ def find(path: str, folders: tuple[str, ...] = ()) -> str | None:
     path: Path as it is written.
     folders: Folders of the files that include it, innermost last.
   """
-  for folder in ('', *folders[-1:], *sys.path, *_package_parents(path)):
+  parents = _package_parents(path)
+  first = parents if path.startswith('batch_rl/') else ()
+  for folder in (*first, '', *folders[-1:], *sys.path, *parents):
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
     if os.path.exists(location) and not os.path.isdir(location):

@@ -70,9 +70,7 @@ def _check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  game = games.configured_game()
-  played = game and games.canonical_name(game)
-  games.check_game_of_run(directory, theirs, played)
+  games.check_game_of_run(directory, theirs, games.played_game())
   trained, agent = theirs.get('agent'), record['agent']
   anyway = 'or give one of its checkpoints/ckpt-<n>, which is not checked'
   is_users = '.' in agent or '.' in (trained or '.')
@@ -87,8 +85,11 @@ def _check_run(
   taken = inspect.signature(agent_class).parameters.values()
   types = int, float, tuple  # Not objects, which gin writes as references.
   defaults = {p.name: p.default for p in taken if isinstance(p.default, types)}
-  before = (defaults if trained == agent else {}) | _agent_settings(theirs)
-  now = defaults | _agent_settings(record)
+  # Theirs may be of another kind, online or offline.
+  before = _agent_settings(theirs, r'\w*Agent')
+  before = (defaults if trained == agent else {}) | before
+  own = '|'.join(base.__name__ for base in agent_class.__mro__)
+  now = defaults | _agent_settings(record, own)
   for name in _COMPARED:
     if before.get(name, now.get(name)) != now.get(name, before.get(name)):
       raise ValueError(
@@ -98,13 +99,20 @@ def _check_run(
       )
 
 
-def _agent_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the recorded parameters of the agent and its head that are bound."""
+def _agent_settings(record: Mapping[str, Any], classes: str) -> dict[str, Any]:
+  """Returns the recorded parameters of the agent and its head that are bound.
+
+  Args:
+    record: Record of a run.
+    classes: Pattern of its agent's classes, besides that of the user.
+  """
   settings = {}
-  agent = str(record.get('agent')).rpartition('.')[2]  # a user's class
+  agent = str(record.get('agent')).rpartition('.')[2]
+  owners = re.compile('|'.join((classes, re.escape(agent), *_HEADS)))
+  unused = record.get('unused_bindings') or ()
   for name, text in run_record.bindings(record.get('gin_config') or '').items():
-    owner, _, parameter = name.rpartition('.')
-    if owner.endswith(('Agent', agent, *_HEADS)):
+    *_, owner, parameter = re.split('[./]', name)
+    if owners.fullmatch(owner) and name not in unused:
       try:
         settings[parameter] = ast.literal_eval(text)
       except (SyntaxError, ValueError):  # a reference, e.g. @MyNetwork

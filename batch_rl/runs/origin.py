@@ -19,21 +19,26 @@ RUNNER_SETTINGS = (
 ).split()
 
 
-def describe(agent: Any, create_agent_fn: Callable) -> dict[str, Any]:
+def describe(
+  agent: Any, create_agent_fn: Callable, create_environment_fn: Callable
+) -> dict[str, Any]:
   """Returns the entries of a record about the code of every run.
 
   Args:
     agent: Agent of the run.
     create_agent_fn: Function that has created it.
+    create_environment_fn: Function that has created the environment.
 
   Returns:
-    The agent's `display_name` and `update_period`, the function `create_agent` (see
-    `function_records.describe`), and `modules`, the folders of the user's modules.
+    The agent's `display_name` and `update_period`, the functions `create_agent` and
+    `create_environment` (see `function_records.describe`), and `modules`, the folders
+    of the user's modules.
   """
   return {
     'display_name': agent_names.of_agent(agent),
     'update_period': getattr(agent, 'update_period', None),
     'create_agent': function_records.describe(create_agent_fn),
+    'create_environment': function_records.describe(create_environment_fn),
     'modules': user_modules.loaded_folders(),
   }
 
@@ -48,25 +53,19 @@ def describe_settings(runner: Any, code: dict[str, Any]) -> dict[str, Any]:
   agent = runner._agent
   is_online = hasattr(agent, 'replay_log')
   name = 'LoggedRunner' if is_online else 'FixedReplayRunner'
-  given = {
-    f'{name}.{setting}': getattr(runner, f'_{setting}')
-    for setting in RUNNER_SETTINGS
-  }
-  if is_online:  # It has no effect offline.
-    given[f'{name}.clip_rewards'] = runner._clip_rewards
+  given = {f'{name}.{s}': getattr(runner, f'_{s}') for s in RUNNER_SETTINGS}
+  if is_online and not runner._clip_rewards:  # It has no effect offline.
+    given[f'{name}.clip_rewards'] = False
   lines = [f'{key} = {value!r}' for key, value in given.items()]
   # Arguments override gin's bindings.
-  lines += [
-    line
-    for line in gin_files.config_text().split('\n')
-    if line.partition(' = ')[0] not in given
-  ]
+  bound = gin_files.config_text().split('\n')
+  lines += [line for line in bound if line.partition(' = ')[0] not in given]
   settings = {
     'agent': registry.name_of(type(agent)),
     'arguments': function_records.arguments(code['create_agent']),
     'gin_config': '\n'.join(lines),
   }
   if hasattr(agent, '_replay_data_dir'):  # offline
-    replay_dir = agent._replay_data_dir
+    replay_dir = agent._replay_data_dir or ''  # of an own memory
     settings['replay_dir'] = replay_dir and store_directory.absolute(replay_dir)
   return settings

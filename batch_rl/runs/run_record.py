@@ -74,10 +74,8 @@ def read(
     ValueError: If the record cannot be read, lacks a key, or an entry is of another
       type.
   """
-  schema = _SCHEMA | {
-    key: json_schema.Required(_SCHEMA[key]) for key in required
-  }
-  return files.read_json(os.path.join(base_dir, FILE_NAME), schema)
+  needed = {key: json_schema.Required(_SCHEMA[key]) for key in required}
+  return files.read_json(os.path.join(base_dir, FILE_NAME), _SCHEMA | needed)
 
 
 def start(
@@ -157,7 +155,7 @@ def note_new(record: dict[str, Any], entry: str, now: dict[str, str]) -> None:
   # Another program that resumes the run may load other modules.
   old = {key: value for key, value in before.items() if key in now}
   if changed := changes(old, {key: now[key] for key in old}):
-    problem = f'The run began with different {entry}'
+    problem = f'The run last had different {entry}'
     refuse_or_note(record, problem, changed, accept=True)
   record[entry] = now
 
@@ -176,7 +174,7 @@ def refuse_or_note(
   Raises:
     MistakeError: If `accept` is False.
   """
-  text = '; '.join(changes[:6])
+  text = '; '.join([*changes[:6], *['...'] * (len(changes) > 6)])
   if not accept:
     raise programs.MistakeError(
       f'{problem}; choose another --base_dir, restore what changed, or continue with '
@@ -244,13 +242,11 @@ def bindings(text: str) -> dict[str, str]:
       values[name.strip()] = value.strip()
   macros = {name: values.pop(name) for name in list(values) if '.' not in name}
 
+  def replace(match):
+    return macros.get(match[1], match[0])
+
   for _ in macros:  # macros may refer to each other
-    values = {
-      name: re.sub(
-        r'%([\w/]+)', lambda match: macros.get(match[1], match[0]), value
-      )
-      for name, value in values.items()
-    }
+    values = {n: re.sub(r'%([\w/]+)', replace, v) for n, v in values.items()}
   return values
 
 

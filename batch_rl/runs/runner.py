@@ -26,7 +26,11 @@ from batch_rl.runs import (
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.runs.loggers import feed
 from batch_rl.utils import files, seeding
-from batch_rl.utils.user_code import gin_signatures, user_modules
+from batch_rl.utils.user_code import (
+  function_records,
+  gin_signatures,
+  user_modules,
+)
 
 
 @gin_signatures.forwards_to(run_experiment.Runner)
@@ -40,7 +44,8 @@ class RecordedRunner(run_experiment.Runner):
     create_environment_fn: Function that returns the environment, which has the
       attributes and methods of `environments.Environment`, or is one of Dopamine's.
     record: Record of the run from `run_record.start`; None calls that here.
-    accept_changes: Whether a run may resume on changed data.
+    accept_changes: Whether a run may resume with another seed, or changed settings,
+      environment or data. The record lists the changes.
     tensor_float_32: Whether GPUs since Ampere may round the inputs of matrix products
       and convolutions to TF32, with a mantissa of 10 bits instead of 23. It holds for
       the whole process. The default is float32, as in the papers, whereas TensorFlow's
@@ -59,6 +64,8 @@ class RecordedRunner(run_experiment.Runner):
       with other settings.
   """
 
+  # What a subclass changes in the environment.
+  _adapt: Callable[[Any], Any] = staticmethod(lambda environment: environment)
   # Methods of Dopamine's runner that a subclass would override without effect.
   _never_called: tuple[str, ...] = ()
 
@@ -118,17 +125,21 @@ class RecordedRunner(run_experiment.Runner):
         super().__init__(
           base_dir,
           lambda *a, **k: _check_constructed(create_agent_fn(*a, **k)),
-          lambda: environments.check(create_environment_fn()),
+          lambda: environments.check(self._adapt(create_environment_fn())),
           **kwargs,
         )
+      code = origin.describe(
+        self._agent, create_agent_fn, create_environment_fn
+      )
+      made = function_records.arguments(code['create_environment'])
       described = {
         'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
         'tensor_float_32': tensor_float_32,
+        'environment_arguments': made,
       }
       if policies := getattr(self._agent, 'frozen_policies', None):
         described['frozen_policies'] = policies
       settings: dict[str, Any] = {}
-      code = origin.describe(self._agent, create_agent_fn)
       if record is None:
         settings = origin.describe_settings(self, code)
       # The data are compared by their hashes, and may have moved.
@@ -150,9 +161,8 @@ class RecordedRunner(run_experiment.Runner):
     before = self.record.get('environment') or {}
     # Records of older versions lack entries.
     now = {key: environment.get(key) for key in before}
-    self._refuse_or_note(
-      run_record.changes(before, now), 'in another environment'
-    )
+    changes = run_record.changes(before, now)
+    self._refuse_or_note(changes, 'in another environment')
     self.record['environment'] = environment
     logging.info('Environment: %s', json.dumps(environment))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
@@ -252,11 +262,10 @@ class RecordedRunner(run_experiment.Runner):
       raise ValueError('A runner runs only once; make a new one to continue.')
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
-      logging.info(
-        'Nothing to do: %d iterations are done. Reports count the first %d.',
-        self._start_iteration,
-        self._num_iterations,
-      )
+      text = f'Nothing to do: {self._start_iteration} iterations are done.'
+      if not self._accept_changes:  # else the record stays as it is
+        text += f' Reports count the first {self._num_iterations}.'
+      logging.info('%s', text)
     bound = run_record.bindings(self.record.get('gin_config', ''))
     config = {'agent': type(self._agent).__name__, 'seed': self._seed, **bound}
     run_id, name = self.record['run_id'], self._base_dir

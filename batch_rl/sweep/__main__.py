@@ -59,7 +59,7 @@ def _parser():
   add('--runs', help='runs of the dataset, e.g. 1-5')
   add('--agents', **several, help='names in file or package, or gin files')
   add('--seeds', help='seeds, e.g. 1-3')
-  add('--gin_bindings', **several, help='gin bindings of all cells')
+  add('--gin_bindings', **several, help="gin bindings in place of the file's")
   add('--cpus', type=float, help='processors per cell')
   add('--gpus', type=float, help='GPUs per cell; 0.25 is a quarter of one')
   add('--launcher', choices=_RESPONSES, default='ray', help='default: ray')
@@ -107,11 +107,8 @@ def _sweep(options):
       f"{error.name} is not installed: pip install 'batch_rl[sweep]'."
     ) from error
   monitor.refresh()  # An earlier sweep may have run until now.
-  left = [
-    cell
-    for cell, status in monitor.statuses.items()
-    if status.state not in (cell_lib.CHANGED, cell_lib.DONE)
-  ]
+  ended = cell_lib.CHANGED, cell_lib.DONE
+  left = [c for c, s in monitor.statuses.items() if s.state not in ended]
   plan.check_data(left)
   for cell in left:
     cell_lib.check_log(cell)

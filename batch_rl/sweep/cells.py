@@ -109,9 +109,11 @@ def run(
       return status(cell)
     earlier = _read_record(cell).get('attempts', 0)
     for attempts in range(earlier + 1, earlier + retries + 2):
-      # The process of an earlier attempt may still have to save.
-      with _wait_for_lock(os.path.join(cell.directory, run_record.LOCK), stop):
-        pass
+      if cell.job != 'evaluate':
+        # The process of an earlier attempt may still have to save.
+        saving = os.path.join(cell.directory, run_record.LOCK)
+        with _wait_for_lock(saving, stop):
+          pass
       where = f'{os.uname().nodename}, process {os.getpid()}'
       _write_record(cell, state=RUNNING, attempts=attempts, where=where)
       inputs = _inputs(cell)

@@ -53,11 +53,8 @@ class Monitor:
         on a network file system.
     """
     turn = itertools.islice(self._turns, limit or len(self._sweep.cells))
-    running = [
-      cell
-      for cell, status in self.statuses.items()
-      if status.state == cell_lib.RUNNING
-    ]
+    statuses = self.statuses.items()
+    running = [c for c, s in statuses if s.state == cell_lib.RUNNING]
     for cell in dict.fromkeys([*running, *turn]):
       before = self.statuses.get(cell)
       if before is None or before.state != cell_lib.DONE:

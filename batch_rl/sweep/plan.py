@@ -335,15 +335,8 @@ def _cell(base_dir, settings, method, game, run, seed, has_others) -> Cell:
   if job != 'evaluate':
     arguments += [f'--gin_files={path}' for path in gin_files]
     arguments += [f'--gin_bindings={binding}' for binding in bindings]
-  return Cell(
-    name,
-    job,
-    directory,
-    tuple(arguments),
-    tuple(gin_files),
-    tuple(bindings),
-    flags.get('replay_dir'),
-  )
+  texts = tuple(arguments), tuple(gin_files), tuple(bindings)
+  return Cell(name, job, directory, *texts, flags.get('replay_dir'))
 
 
 def _methods(settings) -> Iterable[_Method]:

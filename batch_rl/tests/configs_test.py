@@ -17,26 +17,13 @@ from batch_rl.runs import agent_names, command_line
 from batch_rl.tests import gin_lines, learning_test, shards
 from batch_rl.tests.shipped_agents import OFFLINE, ONLINE
 
-LEARNER = {
-  'gamma': 0.99,
-  'update_horizon': 1,
-  'batch_size': 32,
-  'update_period': 4,
-  'target_update_period': 8_000,  # agent steps: 2,000 updates
-  'epsilon_eval': 0.001,
-}
-EXPLORATION = {
-  'min_replay_history': 20_000,
-  'epsilon_train': 0.01,
-  'epsilon_decay_period': 250_000,
-}
-RUNNER = {
-  'num_iterations': 200,
-  'training_steps': 250_000,  # 62,500 updates
-  'evaluation_steps': 125_000,
-  'max_steps_per_episode': 27_000,
-  'clip_rewards': True,
-}
+LEARNER = dict(gamma=0.99, update_horizon=1, batch_size=32, update_period=4)
+LEARNER |= dict(target_update_period=8_000, epsilon_eval=0.001)  # 2,000 updates
+EXPLORATION = dict(min_replay_history=20_000, epsilon_train=0.01)
+EXPLORATION |= dict(epsilon_decay_period=250_000)
+RUNNER = dict(num_iterations=200, training_steps=250_000)  # 62,500 updates
+RUNNER |= dict(evaluation_steps=125_000, max_steps_per_episode=27_000)
+RUNNER |= dict(clip_rewards=True)
 
 
 def config_file(program, name):

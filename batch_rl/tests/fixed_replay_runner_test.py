@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 from absl.testing import absltest
+from dopamine.discrete_domains import atari_lib
 
 from batch_rl.dataset import run_directories
 from batch_rl.fixed_replay import (
@@ -96,6 +97,13 @@ class FixedReplayRunnerTest(absltest.TestCase):
       self.make_runner(3, training_steps=40.0)
     with self.assertRaisesRegex(ValueError, 'environments=-2 is not allowed'):
       self.make_runner(3, evaluation_environments=-2)
+    with self.assertRaisesRegex(ValueError, '- evaluation_environments = 2'):
+      self.make_runner(3, two, evaluation_environments=4)
+    make = functools.partial(
+      atari_lib.create_atari_environment, sticky_actions=True
+    )
+    with self.assertRaisesRegex(ValueError, r"arguments = {'sticky_actions'"):
+      self.make_runner(3, two, create_environment_fn=make)
     with locks.try_lock(f'{self.base_dir}/.lock'):
       with self.assertRaisesRegex(ValueError, 'in use by process'):
         self.make_runner(3, accept_changes=True)

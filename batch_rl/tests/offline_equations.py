@@ -239,23 +239,10 @@ def weighted_bc(networks, batch, actions):
 
 
 # By the config that it is the equation of, an example's name, or an option of DQN.
-LOSSES: dict[str, Any] = {
-  'bc': bc,
-  'cql': cql,
-  'bcq': bcq,
-  'dr3': dqn_dr3,
-  'cql_dr3': cql_dr3,
-  'iqn': iqn,
-  'munchausen_dqn': munchausen_dqn,
-  'munchausen_iqn': functools.partial(iqn, munchausen=(0.9, 0.5, -1.0)),
-  'hl_gauss': hl_gauss,
-  'hl_gauss_cql': hl_gauss_cql,
-  'two_hot': two_hot,
-  'sarsa': sarsa,
-  'monte_carlo': monte_carlo,
-  'iql': iql,
-  'weighted_bc': weighted_bc,
-  'double': double_dqn,
-  'dueling': dueling_dqn,
-  'cal_ql': cal_ql,
-}
+LOSSES: dict[str, Any] = dict(bc=bc, cql=cql, bcq=bcq, dr3=dqn_dr3)
+LOSSES |= dict(cql_dr3=cql_dr3, iqn=iqn, munchausen_dqn=munchausen_dqn)
+LOSSES['munchausen_iqn'] = functools.partial(iqn, munchausen=(0.9, 0.5, -1.0))
+LOSSES |= dict(hl_gauss=hl_gauss, hl_gauss_cql=hl_gauss_cql, two_hot=two_hot)
+LOSSES |= dict(sarsa=sarsa, monte_carlo=monte_carlo, iql=iql)
+LOSSES |= dict(weighted_bc=weighted_bc, double=double_dqn, dueling=dueling_dqn)
+LOSSES['cal_ql'] = cal_ql

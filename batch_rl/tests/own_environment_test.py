@@ -1,7 +1,5 @@
 """Runs in an environment in plain Python: online, offline, and evaluated again."""
 
-import json
-
 import cv2
 import gin
 import pytest
@@ -73,16 +71,15 @@ def trained(logged, tmp_path_factory):
 
 def test_older_records_lack_the_description(logged, trained):
   """A run continues, unless its environment is known to be another."""
-  path = trained / 'run.json'
   record = run_record.read(trained)
   for older in None, {'game': 'RandomWalk'}:
-    path.write_text(json.dumps({**record, 'environment': older}))
+    run_record.write(trained, {**record, 'environment': older})
     train(logged, trained)
     assert run_record.read(trained)['environment'] == record['environment']
-  path.write_text(json.dumps({**record, 'environment': {'game': 'Other'}}))
+  run_record.write(trained, {**record, 'environment': {'game': 'Other'}})
   with pytest.raises(ValueError, match='Other'):
     train(logged, trained)
-  path.write_text(json.dumps(record))
+  run_record.write(trained, record)
 
 
 def test_a_run_is_evaluated_again_and_shown(trained, tmp_path):

@@ -27,22 +27,10 @@ class Shipped(NamedTuple):
 NETWORK = {'network': gym_lib.CartpoleDQNNetwork}
 
 # Optimisers, Agarwal et al. (2020) and, for RMSProp, Mnih et al. (2015).
-RMSPROP = {
-  'name': 'DQN (Nature)',
-  'optimizer': 'RMSPropOptimizer',
-  'learning_rate': 2.5e-4,
-  'decay': 0.95,
-  'momentum': 0.0,
-  'epsilon': 1e-5,
-  'centered': True,
-}
-ADAM = {
-  'optimizer': 'AdamOptimizer',
-  'learning_rate': 5e-5,
-  'beta1': 0.9,
-  'beta2': 0.999,
-  'epsilon': 0.01 / 32,
-}
+RMSPROP = dict(name='DQN (Nature)', optimizer='RMSPropOptimizer', centered=True)
+RMSPROP |= dict(learning_rate=2.5e-4, decay=0.95, momentum=0.0, epsilon=1e-5)
+ADAM = dict(optimizer='AdamOptimizer', learning_rate=5e-5, epsilon=0.01 / 32)
+ADAM |= dict(beta1=0.9, beta2=0.999)
 DQN_ADAM = {**ADAM, 'name': 'DQN (Adam)'}
 ADAM_C51 = {**ADAM, 'learning_rate': 2.5e-4}
 ADAM_ENSEMBLE = {**ADAM, 'epsilon': 3.125e-5}

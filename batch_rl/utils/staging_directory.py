@@ -6,6 +6,8 @@ import shutil
 
 from batch_rl.utils import files, locks
 
+SUFFIXES = '.unfinished', '.import'  # of staging folders
+
 
 class StagingDirectory(contextlib.AbstractContextManager):
   """A locked folder beside a destination, for unfinished output.
@@ -28,7 +30,7 @@ class StagingDirectory(contextlib.AbstractContextManager):
   """
 
   def __init__(
-    self, destination: str, replace: bool = False, suffix: str = '.unfinished'
+    self, destination: str, replace: bool = False, suffix: str = SUFFIXES[0]
   ):
     self._replace = replace
     (check_name if replace else check_new)(destination)

@@ -12,6 +12,7 @@ class LoggedMultiNetworkDQNAgent(
 ):
   """Ensemble-DQN and REM (Agarwal et al., 2020) with separate networks and a log.
 
-  The agent acts on one random mixture throughout an episode.
+  It acts as `MultiNetworkDQNAgent` does, by default on one random mixture throughout an
+  episode.
   Takes the arguments of `MultiNetworkDQNAgent` and `LoggedAgentMixin`.
   """

@@ -149,10 +149,8 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
     if batch_size is None:
       batch_size = self._batch_size
     if indices is None and self.offline is not None:
-      own_size = batch_size - self.offline.count
-      own = self.sample_transition_batch(
-        own_size, self.sample_index_batch(own_size)
-      )
+      size = batch_size - self.offline.count
+      own = self.sample_transition_batch(size, self.sample_index_batch(size))
       logged = self.offline.draw(self.get_transition_elements(batch_size))
       return tuple(map(np.concatenate, zip(own, logged, strict=True)))
     if indices is None:
@@ -362,14 +360,8 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
       log, *frame, *sizes, observation_dtype=observation_dtype, **kwargs
     )
     if offline_fraction:
-      memory.offline = offline_rows.OfflineRows(
-        memory,
-        offline_dir,
-        offline_fraction,
-        offline_subset,
-        offline_cache_dir,
-        seed,
-      )
+      data = offline_dir, offline_fraction, offline_subset, offline_cache_dir
+      memory.offline = offline_rows.OfflineRows(memory, *data, seed)
     elif offline_dir is not None:
       logging.warning(
         'offline_dir has no effect: offline_fraction is 0. Bind it to e.g. 0.5.'

@@ -9,6 +9,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.sampling import sampler as sampler_lib
+from batch_rl.dataset.shards import manifests
 from batch_rl.dataset.store import store as store_lib
 from batch_rl.dataset.store import store_directory
 from batch_rl.runs import games
@@ -60,8 +61,6 @@ class OfflineRows:
         'set offline_fraction to 0.'
       )
     batch_size = memory._batch_size
-    observation_shape = memory._observation_shape
-    observation_dtype = memory._observation_dtype
     self.count = round(fraction * batch_size)
     self.next_batch = 0
     if not 1 <= self.count <= batch_size:
@@ -72,15 +71,11 @@ class OfflineRows:
     data_dir = run_directories.find_data(directory)
     cached = cache_dir and store_directory.in_cache(cache_dir, data_dir)
     self._store = store_lib.Store(data_dir, directory=cached, pack=False)
-    self._store.check_frames(observation_shape, observation_dtype)
-    self._sampler = sampler_lib.Sampler(
-      self._store,
-      memory._stack_size,
-      memory._update_horizon,
-      memory._gamma,
-      subset,
-      seeding.derive(seed, 'offline rows'),
-    )
+    frame = memory._observation_shape, memory._observation_dtype
+    self._store.check_frames(*frame)
+    sizes = memory._stack_size, memory._update_horizon, memory._gamma
+    seed = seeding.derive(seed, 'offline rows')
+    self._sampler = sampler_lib.Sampler(self._store, *sizes, subset, seed)
     self._store.start()
     self._store.wait()
     self._sampler.draw(0, 1)  # Raises an error if there is no transition.
@@ -134,11 +129,31 @@ class OfflineRows:
     actions = self._store.action_range()
     games.check_actions(actions, num_actions, self._store.data_dir)
 
-  def check_rewards(self) -> None:
-    """Raises a ValueError unless all logged rewards are clipped to [-1, 1]."""
+  def check_rewards(self, clips: bool) -> None:
+    """Checks that logged rewards are clipped to [-1, 1] if those of the run are.
+
+    It warns if they may be clipped, and those of the run are not.
+
+    Args:
+      clips: Whether the run clips rewards.
+
+    Raises:
+      ValueError: If the run clips, and a logged reward is not in [-1, 1].
+    """
     rewards = self._store.reward
     largest = max(rewards.max(), -float(rewards.min()))  # -int8(-128) is -128.
-    if largest > 1:
+    manifest = manifests.read(self._store.data_dir)
+    learnt, played = (
+      manifests.look_up(manifest, 'episodes', name, 'mean', kind=float)
+      for name in ('return', 'unclipped_return')
+    )
+    if not clips and largest <= 1 and (played is None or learnt != played):
+      logging.warning(
+        '%s holds rewards in [-1, 1], which may be clipped; those of the run are not, as '
+        'LoggedRunner.clip_rewards is False.',
+        self._store.data_dir,
+      )
+    if clips and largest > 1:
       raise ValueError(
         f'{self._store.data_dir} holds rewards of up to {largest:g}, but the run clips '
         'its own to [-1, 1]: bind LoggedRunner.clip_rewards = False, or use other data.'

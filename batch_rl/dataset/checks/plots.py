@@ -41,7 +41,8 @@ def choose_sheet_rows(statistics: run_statistics.RunStatistics) -> np.ndarray:
   position = (np.arange(cells) + 0.5) * count / cells
   shards = position.astype(np.int64)
   reach = np.minimum(np.diff(starts), _SHEET_REACH)[shards]
-  rows = starts[shards] + ((position - shards) * reach).astype(np.int64)
+  # A shard's first row in time may be the last one of its file.
+  rows = starts[shards] + 1 + ((position - shards) * reach).astype(np.int64)
   while (is_padding := np.isin(rows, statistics.padding)).any():
     rows += is_padding
   return np.unique(rows[rows < starts[-1]])

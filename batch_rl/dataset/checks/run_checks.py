@@ -85,18 +85,16 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   # Shards of whole episodes may be chosen freely.
   errors = () if data.has_whole_episodes else data.problems
   found = [
-    ('error' if problem in errors else 'note', problem)
+    Finding('error' if problem in errors else 'note', run.data_dir, problem)
     for problem in computed.problems
   ]
   columns = {'action': data.action, 'reward': data.reward}
   expected = _expected([], computed.manifest)
   for level, _, problem in shard_checks.find_wrong_values(columns, expected):
-    found.append((level, f'{run.data_dir} {problem}.'))
+    found.append(Finding(level, run.data_dir, f'{run.data_dir} {problem}.'))
   shards = [{key: entry[key] for key in keys} for entry in computed.shards()]
   report = report._replace(shards=shards, bytes=computed.totals()['bytes'])
-  return report.with_findings(
-    Finding(level, run.data_dir, message) for level, message in found
-  )
+  return report.with_findings(found)
 
 
 def verify(data_dir: str, title: str = '') -> Report:

@@ -176,13 +176,9 @@ class ShardRun(fetched_run.FetchedRun):
         if suffix is not None and os.path.exists(path):
           by_suffix[suffix][name] = record
       described = self.manifest or self._local
-      entries = {
-        suffix: entry
-        for entry in manifests.look_up(described, 'shards', kind=list) or []
-        if (suffix := manifests.look_up(entry, 'suffix', kind=int)) is not None
-      }
+      entries = {e.get('suffix'): e for e in described.get('shards') or []}
       manifest: dict[str, Any] = {'manifest_version': 1, **described}
-      if set(entries) - set(by_suffix):
+      if set(entries) - {None, *by_suffix}:
         for key in manifests.RUN_TOTALS:
           manifest.pop(key, None)
       manifest['origin'] = {'how': 'fetch', 'source': self.source}

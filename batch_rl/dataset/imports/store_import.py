@@ -251,10 +251,8 @@ class StoreImport:
     """Raises a ValueError if a part is a copy of another."""
     hashes = {source['sha256'] for source in sources.values()}
     for entry in self._entries:
-      if entry['suffix'] == part.number:
-        continue
       for name, file in entry['files'].items():
-        if file['sha256'] in hashes:
+        if entry['suffix'] != part.number and file['sha256'] in hashes:
           raise ValueError(
             f'{part.name} is a copy of {name}: fetch the file again.'
           )

@@ -122,7 +122,9 @@ class RowSampler:
   # --- index of rows -----------------------------------------------------------
 
   def restrict(self, suffixes: Iterable[int] | None) -> None:
-    """Draws from these shards only, as if the run had no others; None for all.
+    """Draws from these shards only; None for all.
+
+    No transition spans others. Subsets and columns of trajectories count the whole run.
 
     Raises:
       ValueError: If the store lacks a shard.

@@ -222,8 +222,7 @@ class ReplayLog:
       self._episodes.append([self.rows - 1, *self._episode])
       self._episode = [0.0, 0.0, 0]
     if len(self._block) >= self._block_rows:
-      self._submit_block()
-      self._wait(_MAX_WAITING)
+      self._flush(_MAX_WAITING)
 
   def checkpoint(self) -> dict:
     """Makes every row so far durable.
@@ -397,10 +396,6 @@ class ReplayLog:
       self.directory, self.shard_capacity, self._dtypes, *position
     )
 
-  def _submit_block(self) -> None:
-    self._waiting.append(self._thread.submit(self._write, self._block))
-    self._block = []
-
   def _wait(self, most: int) -> None:
     """Waits until at most some blocks are not written, and raises their errors."""
     while len(self._waiting) > most or (
@@ -408,9 +403,11 @@ class ReplayLog:
     ):
       self._waiting.pop(0).result()
 
-  def _flush(self) -> None:
-    self._submit_block()
-    self._wait(0)
+  def _flush(self, most: int = 0) -> None:
+    """Submits the block, and waits until at most some are not written."""
+    self._waiting.append(self._thread.submit(self._write, self._block))
+    self._block = []
+    self._wait(most)
 
   @contextlib.contextmanager
   def _lasting_errors(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from batch_rl.utils import files
 
 # Folder of a run's shards, `<root>/<Game>/<run>/replay_logs`.
 REPLAY_LOGS = 'replay_logs'
-# Dopamine may write this file too; no reader needs it.
+# Dopamine may write this file too; only an import reads it.
 OPTIONAL = 'episode_end_indices'
 # Folder of the files of an unfinished shard.
 PARTIAL = 'partial'

@@ -104,6 +104,7 @@ class PackedRun(frame_blocks.RunFrames):
     columns = [columns for columns, _ in opened]
     listed = [suffix for suffix in available if first <= suffix <= last]
     super().__init__(data_dir, columns, listed, max_rows)
+    self._check_rewards(self.reward, last)
     for suffix, (_, packed) in zip(self.suffixes, opened, strict=True):
       if packed is not None and self._directory is not None:
         self.add(suffix, packed, self._directory.dictionary)
@@ -121,18 +122,21 @@ class PackedRun(frame_blocks.RunFrames):
       columns = (
         packed.columns if packed else packed_columns.read(self.data_dir, suffix)
       )
-      wrong = columns.reward[~np.isfinite(columns.reward)]
-      if len(wrong):
-        raise ValueError(
-          f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `batch-rl '
-          f'dataset verify {self.data_dir}` to check all files.'
-        )
+      # The ring's last row may be stale; it is checked if it is in the run.
+      self._check_rewards(columns.reward[: columns.prefix], suffix)
       return columns, packed
     except ValueError as error:
       if not self._skip_damaged:
         raise
       logging.warning('Shard %d is not used: %s', suffix, error)
       return None
+
+  def _check_rewards(self, rewards, suffix):
+    if len(wrong := rewards[~np.isfinite(rewards)]):
+      raise ValueError(
+        f'Shard {suffix} in {self.data_dir} has reward {wrong[0]}; run `batch-rl '
+        f'dataset verify {self.data_dir}` to check all files.'
+      )
 
   def _name_and_remedy(self, suffix: int) -> tuple[str, str]:
     """See the base class."""
@@ -184,14 +188,23 @@ class PackedRun(frame_blocks.RunFrames):
         stopped.
     """
     if self._thread is None:
-      raise ValueError(f'The store of {self.data_dir} was not started.')
+      raise ValueError(
+        f'Packing of {self.data_dir} has not begun: call start(), or leave pack=True.'
+      )
     shards = set(self.suffixes if suffixes is None else suffixes)
     with self._changed:
       # With skip_damaged, no caller waits for a shard known to be damaged.
       while shards - self.damaged - {*self.packed}:
         self.raise_packing_error()
         if self._stopped:
-          raise ValueError(f'The store of {self.data_dir} was closed.')
+          raise ValueError(
+            f'Packing of {self.data_dir} was stopped by close(): open it again.'
+          )
+        if not self._thread.is_alive():
+          raise ValueError(
+            f'{self.data_dir} is packed by the process that this one was forked from: '
+            'fork after wait(), or open it here.'
+          )
         self._changed.wait()
 
   def raise_packing_error(self) -> None:

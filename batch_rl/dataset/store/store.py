@@ -6,16 +6,14 @@ The compressed frames (`frame_blocks`) are in memory or in a memory-mapped direc
 directory may be a cache beside the shards, or replace them (`convert`).
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from batch_rl.dataset.shards import manifests
+from batch_rl.dataset.shards import manifests, shard_files
 from batch_rl.dataset.store import frame_reading, packer, store_directory
-from batch_rl.dataset.store.store_directory import list_shards
-
-__all__ = ['Store', 'convert', 'list_shards']
 
 
 class Store(packer.PackedRun):
@@ -116,8 +114,8 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
   """Converts a run's shards to a store that can be used in their place.
 
   Shards already packed are kept, so an interrupted conversion continues, and one that
-  another process has begun is waited for. Shards missing from both the store and the
-  run are dropped. The store gets the run's current manifest.
+  another process has begun is waited for. Packed shards stay, even if the run has lost
+  theirs. The store gets the run's current manifest.
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`).
@@ -129,14 +127,20 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
 
   Raises:
     ValueError: If a shard is damaged, or the directory cannot be written, has other
-      content, or the store of another log that was in `data_dir`.
+      content, or the store of another log that was in `data_dir`; or if the log is
+      being written, and has lost shards that the store has.
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is already a store.')
   if not directory:
     raise ValueError(f'The name of the store for {data_dir} is empty.')
   target = store_directory.StoreDirectory(directory)
-  target.check_empty_or_of(data_dir)
+  target.check_unused()
+  if target.shards_dir not in (None, store_directory.absolute(data_dir)):
+    raise ValueError(
+      f'{directory} is the store of {target.shards_dir}, not of {data_dir}; '
+      'choose another directory.'
+    )
   made = Store(data_dir, directory=directory, pack=False, made_by=made_by)
   stale, logged = {*target.present_shards()} - {*made.packed}, {*made.suffixes}
   if stale & logged and stale - logged:
@@ -145,10 +149,16 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
       'differ from its shards: for another log choose a new directory; if the store is '
       'damaged, delete the damaged shards in it.'
     )
+  is_log = 'origin' not in manifests.read(data_dir)  # not a fetched run
+  partial = os.path.join(data_dir, shard_files.PARTIAL)
+  if stale - logged and is_log and os.path.isdir(partial):
+    raise ValueError(
+      f'{data_dir} is being written, and has fewer shards than {directory}: convert it '
+      'again when the run is done.'
+    )
   made.pack()
-  lock = target.try_lock()
   # Another conversion that holds the lock does the same at its end.
-  if lock is not None:
+  if (lock := target.try_lock()) is not None:
     with lock:
       target.read()
       target.keep_only(target.present_shards())

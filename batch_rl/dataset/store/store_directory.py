@@ -328,19 +328,3 @@ class StoreDirectory:
       raise ValueError(
         f'{self.path} holds something else; choose a new directory for the store.'
       )
-
-  def check_empty_or_of(self, data_dir: str) -> None:
-    """Checks that the directory is missing, empty, or the store of a run.
-
-    Args:
-      data_dir: Directory of the run's shards.
-
-    Raises:
-      ValueError: If the directory has other content or cannot be listed.
-    """
-    self.check_unused()
-    if self.shards_dir not in (None, absolute(data_dir)):
-      raise ValueError(
-        f'{self.path} is the store of {self.shards_dir}, not of {data_dir}; '
-        'choose another directory.'
-      )

@@ -187,11 +187,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         yield float('nan') if loss is None else loss  # Dopamine's returns none.
 
   def _is_summary_due(self, step):
-    return (
-      self.summary_writer is not None
-      and step > 0
-      and step % self.summary_writing_frequency == 0
-    )
+    writes = self.summary_writer is not None and step > 0
+    return writes and step % self.summary_writing_frequency == 0
 
   def _run_loop(self, loop, count):
     """Trains for agent steps, the first with an update, in one `session.run`.
@@ -222,11 +219,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     """
     for step, (loss, *others) in zip(steps, scalars, strict=True):
       if not np.isfinite(loss):
-        terms = [
-          f' ({name} is {value})'
-          for name, value in zip(self._scalar_names[1:], others, strict=False)
-          if not np.isfinite(value)
-        ]
+        named = zip(self._scalar_names[1:], others, strict=False)
+        terms = [f' ({n} is {v})' for n, v in named if not np.isfinite(v)]
         raise FloatingPointError(
           f'The loss is {loss} at update {step // self.update_period}{"".join(terms)}: '
           'check loss, network, rewards and learning rate. Earlier checkpoints are kept.'
@@ -328,10 +322,8 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     def synchronise(step):
       # A user's `_build_sync_op` may find weights by the current scope.
       graph = tf.compat.v1.get_default_graph()
-      with (
-        graph.name_scope(f'{scope}/' if scope else None),
-        self._tracing(step),
-      ):
+      within = graph.name_scope(f'{scope}/' if scope else None)
+      with within, self._tracing(step):
         self._build_sync_op()
       return tf.constant(True)
 
@@ -363,7 +355,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._calls = {}
       outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
       self._calls = None
-      graph_checks.check_acting(outputs, type(self))
+      self._check_acting(outputs)
       self._actions = self._choice(outputs, self._seeds_ph)
     self._unchecked: list[np.ndarray] | None = []  # states
 
@@ -494,13 +486,13 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       deferred=True,
       **arguments,
     )
+    self._replay = replay  # which is closed after an error
     self._check_actions(replay.memory)
     return replay
 
   def _check_actions(self, memory):
-    games.check_actions(
-      memory.action_range(), self.num_actions, self._replay_data_dir
-    )
+    actions = memory.action_range()
+    games.check_actions(actions, self.num_actions, self._replay_data_dir)
 
   def _store_transition(self, *args, **kwargs):
     """Does nothing: the replay is fixed."""

@@ -45,6 +45,7 @@ class FixedReplayIQLAgent(
   - pi(a | s), by -w log pi(a | s), where w = min(exp(beta (Q'(s, a) - V(s))), 100)
     (Eq. 7).
 
+  Without a target network, Q' is Q itself, without gradient.
   There is one Q-function; the paper takes the minimum of two. V tends to the largest Q'
   of the actions in the data as tau tends to 1. Acts by the likeliest action of pi.
 

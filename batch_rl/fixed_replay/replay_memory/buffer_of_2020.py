@@ -11,6 +11,7 @@ import numpy as np
 
 from batch_rl.dataset.shards import shard_reader
 from batch_rl.dataset.store import store as store_lib
+from batch_rl.dataset.store import store_directory
 from batch_rl.fixed_replay.replay_memory import (
   loaded_buffers,
   shard_replay_buffer,
@@ -82,7 +83,7 @@ class BufferOf2020:
       )
 
   def _all_suffixes(self):
-    return store_lib.list_shards(self._data_dir, self._skip_damaged)
+    return store_directory.list_shards(self._data_dir, self._skip_damaged)
 
   def _missing(self, suffix):
     suffixes = self._all_suffixes()

@@ -353,18 +353,12 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     store.check_frames(
       arguments['observation_shape'], arguments['observation_dtype']
     )
-    packed = self._packed = store_replay.StoreReplay(
-      sampler_lib.Sampler(
-        store,
-        arguments['stack_size'],
-        arguments['update_horizon'],
-        arguments['gamma'],
-        self._subset,
-        self._seed,
-      ),
-      self._load_buffer,
+    own = {n: arguments[n] for n in ('stack_size', 'update_horizon', 'gamma')}
+    sampler = sampler_lib.Sampler(
+      store, subset=self._subset, seed=self._seed, **own
     )
-    return packed
+    self._packed = store_replay.StoreReplay(sampler, self._load_buffer)
+    return self._packed
 
   # --- description of the data ------------------------------------------------
 

@@ -76,10 +76,7 @@ class _Arrays:
       own = {name: column[part] for name, column in columns.items()}
       if self._users:  # Such a column may depend on all rows that it gets.
         own |= sampler.named_columns(batch.rows, self._users)
-      arrays = [
-        own[name] if name in own else getattr(batch, name)
-        for name in self.types
-      ]
+      arrays = [own[n] if n in own else getattr(batch, n) for n in self.types]
       loaded.append(tuple(map(np.asarray, arrays, self._dtypes)))
     return loaded
 
@@ -173,7 +170,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       )
     self._prefetch, self._prefetch_threads = prefetch, prefetch_threads
     if stack_on_device is None:
-      stack_on_device = bool(tf.config.list_physical_devices('GPU'))
+      has_gpu = bool(tf.config.list_physical_devices('GPU'))
+      stack_on_device = has_gpu and 'cpu' not in tf.zeros(()).device.lower()
     self._stack_on_device = stack_on_device
     self._seed = seed
     self._is_first_iteration = True
@@ -195,14 +193,10 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       kwargs['deferred'] = True
     frame = observation_shape, stack_size
     sizes = replay_capacity, batch_size, update_horizon, gamma
+    kwargs['observation_dtype'] = observation_dtype
+    kwargs['seed'] = seeding.derive(seed, 'replay')
     memory = self.memory_class(
-      data_dir,
-      replay_suffix,
-      *frame,
-      *sizes,
-      observation_dtype=observation_dtype,
-      seed=seeding.derive(seed, 'replay'),
-      **kwargs,
+      data_dir, replay_suffix, *frame, *sizes, **kwargs
     )
     self._use_frames(memory)
     super().__init__(*frame, use_staging, *sizes, memory)

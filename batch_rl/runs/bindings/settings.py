@@ -35,8 +35,9 @@ class Affects(enum.Enum):
     PROTOCOL: Data, evaluation, or whether a repeated run is bit-exact. Reports
       compare what `run_results` reads into `protocol`, and count other differences as
       one method. A resumed run may not change them.
-    RUNNING: Length, speed or files; a resumed run may change them. Or an entry of its
-      own in the run's record, which is compared instead.
+    RUNNING: Length, speed or files; a resumed run may change them. Also settings that
+      have an entry of their own in the run's record, such as `seed`, where they are
+      compared.
   """
 
   RESULTS = enum.auto()
@@ -220,7 +221,8 @@ SETTINGS = {
   'optimizer': _OPTIMIZER,
   'tf_device': _protocol(_DEVICE),
   'use_staging': _running(_BOOLEAN),
-  'summary_writing_frequency': _running(_STEPS),  # agent steps
+  # Agent steps. Online, a summary draws a batch.
+  'summary_writing_frequency': _protocol(_STEPS),
   'updates_per_run': _running(_integer(1, 10**6)),
   'num_atoms': _SIZE,
   'vmin': _number(-1e9, 1e9),

@@ -31,25 +31,17 @@ def test_the_effective_rank_is_that_of_the_singular_values(n, k):
 def test_features():
   features = np.array([[1.0, 0.0, 2.0, 0.0], [3.0, 0.0, 0.0, 0.0]])
   following = np.array([[1.0, 5.0, 1.0, 0.0], [2.0, 1.0, 1.0, 1.0]])
-  assert diagnostics.of_features(features, following) == {
-    'srank': 2,
-    'feature_dot_product': (3 + 6) / 2,
-    'dead_units': 0.5,
-  }
+  expected = dict(srank=2, feature_dot_product=(3 + 6) / 2, dead_units=0.5)
+  assert diagnostics.of_features(features, following) == expected
 
 
 def test_values():
   q_values = np.array([[1.0, 2.0], [5.0, 3.0], [4.0, 0.0]])
   actions, returns = np.array([0, 0, 1]), np.array([0.5, 1.0, 9.0])
   known = np.array([True, True, False])
-  found = diagnostics.of_values(q_values, actions, returns, known)
-  assert found == {
-    'q_logged': 2,
-    'q_max': 11 / 3,
-    'q_gap': pytest.approx(5 / 3),
-    'return_to_go': 0.75,
-    'overestimation': (0.5 + 4) / 2,
-  }
+  expected = dict(q_logged=2, q_max=11 / 3, q_gap=pytest.approx(5 / 3))
+  expected |= dict(return_to_go=0.75, overestimation=(0.5 + 4) / 2)
+  assert diagnostics.of_values(q_values, actions, returns, known) == expected
   for rest in ((), (returns, known & False)):
     found = diagnostics.of_values(q_values, actions, *rest)
     assert [*found] == ['q_logged', 'q_max', 'q_gap']

@@ -177,8 +177,14 @@ def test_a_mistake_in_a_loss_is_named_before_packing(make_agent, monkeypatch):
   with pytest.raises(AttributeError, match=r'\(did you mean reward\?\)'):
     make_agent(class_=Misreads)
   assert [store._stopped for store in stores] == [True]
+  monkeypatch.setattr(OfflineDQN, '_check_actions', lambda *_: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    make_agent()
+  assert [store._stopped for store in stores[1:]] == [True] * len(stores[1:])
+  monkeypatch.undo()
+  monkeypatch.setattr(packer.PackedRun, 'start', lambda *_: None)
   # The agent itself waits for its data.
-  with pytest.raises(ValueError, match='was not started'):
+  with pytest.raises(ValueError, match='has not begun'):
     make_agent()
 
 

@@ -269,6 +269,21 @@ def test_settings_that_are_refused(make_agent, name, settings, error):
     make_agent(name, **settings())
 
 
+@pytest.mark.parametrize('method', ['loss', 'acting_outputs'])
+def test_stateful_random_numbers_are_refused(make_agent, monkeypatch, method):
+  """A run that is resumed would draw others."""
+  original = getattr(CLASSES['dqn'], method)
+
+  def noisy(agent, given):
+    return tf.nest.map_structure(
+      lambda tensor: tensor * tf.random.uniform(()), original(agent, given)
+    )
+
+  monkeypatch.setattr(CLASSES['dqn'], method, noisy)
+  with pytest.raises(ValueError, match='stateful operation RandomUniform'):
+    make_agent('dqn')
+
+
 def test_random_agent_acts_uniformly(make_agent):
   actions = play(make_agent('random'), [4000])['action']
   # Five standard deviations of a fair coin.

@@ -7,7 +7,7 @@ from dopamine.tf.replay_memory import circular_replay_buffer
 
 from batch_rl import dataset
 from batch_rl.baselines.replay_memory import logged_replay_buffer
-from batch_rl.dataset.shards import replay_log
+from batch_rl.dataset.shards import manifests, replay_log
 from batch_rl.tests import equations, shards
 
 EXTRA = circular_replay_buffer.ReplayElement('colour', (), np.int32)
@@ -132,11 +132,21 @@ def test_data_without_a_transition_are_refused(tmp_path):
     make_memory(tmp_path, str(tmp_path), offline_fraction=0.5)
 
 
-def test_actions_and_rewards_are_checked(tmp_path):
+def test_actions_and_rewards_are_checked(tmp_path, caplog):
   write_log(tmp_path / 'replay_logs', reward=-128, num_actions=3)
   memory = make_memory(tmp_path, str(tmp_path), offline_fraction=0.5)
   memory.offline.check_actions(3)
   with pytest.raises(ValueError, match='holds action 2, but .* has 2 actions'):
     memory.offline.check_actions(2)
   with pytest.raises(ValueError, match='rewards of up to 128'):
-    memory.offline.check_rewards()
+    memory.offline.check_rewards(clips=True)
+  memory.offline.check_rewards(clips=False)
+  assert 'may be clipped' not in caplog.text
+  data, own = tmp_path / 'data/replay_logs', dict(offline_fraction=0.5)
+  write_log(data)
+  offline = make_memory(tmp_path / 'new', str(data.parent), **own).offline
+  offline.check_rewards(clips=False)  # Its manifest has equal returns.
+  assert 'may be clipped' not in caplog.text
+  manifests.write(str(data), {'manifest_version': 1})
+  offline.check_rewards(clips=False)
+  assert 'holds rewards in [-1, 1], which may be clipped' in caplog.text

@@ -143,9 +143,13 @@ def test_weights_that_do_not_fit_are_refused(trained, tmp_path, refusal):
   printed = refusal(runs_test.run, offline, 'dqn_adam', GAME, **dirs)
   assert 'is a run of multi_head_dqn' in printed
   bound = '\nFixedReplayDQNAgent.head = @Quantiles()\nQuantiles.kappa = 0.5'
+  # Of another agent.
+  bound += '\nFixedReplayQuantileAgent.gamma = 0.5'
+  record['unused_bindings'] = ['FixedReplayQuantileAgent.gamma']
   record['gin_config'] += bound
   path.write_text(json.dumps(record))
   head = 'AnyAgent.head = @Quantiles()', 'Quantiles.kappa = 0.75'
+  head += ('LoggedQuantileAgent.gamma = 0.25',)
   printed = refusal(run, tmp_path / 'base', heads, *head)
   assert 'has kappa = 0.5, this one 0.75' in printed
   record['environment']['game'] = 'MinAtar-Asterix'

@@ -121,6 +121,6 @@ def test_rewards_are_clipped_and_logged_unclipped(tmp_path, clips, caplog):
   game = np.searchsorted(last, np.flatnonzero(terminal))
   sums = np.bincount(game, returns)
   np.testing.assert_array_equal(sums, statistics['train_episode_returns'])
-  changed = f'- LoggedRunner.clip_rewards = {clips}'
+  changed = rf'\{"+" if clips else "-"} LoggedRunner.clip_rewards = False'
   with pytest.raises(ValueError, match=changed):
     make_runner(tmp_path, num_iterations=2, clip_rewards=not clips)

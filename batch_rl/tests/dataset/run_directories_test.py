@@ -31,8 +31,9 @@ def test_runs_are_found_from_every_level(root, monkeypatch):
   for inside, path in (('replay_logs', '.'), ('', 'replay_logs'), ('', '.')):
     monkeypatch.chdir(root / 'Pong' / '2' / inside)
     assert names([run_directories.as_run(path)]) == [('Pong', '2')]
-  # A run hides none that are deeper.
-  for path in ('copy', 'rem/Pong/1', 'too/many/levels/1'):
+  # A run hides none that are deeper. An unfinished one is none yet.
+  others = 'copy', 'rem/Pong/1', 'too/many/levels/1', 'Pong/3.unfinished/made'
+  for path in others:
     shards.write_run(root / path / 'replay_logs', [30], 40)
   found = run_directories.find_runs(root)
   games = ['Pong/1', 'Pong/2', 'Pong/10', 'Qbert/1', 'copy', 'rem/Pong/1']

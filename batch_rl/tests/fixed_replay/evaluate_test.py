@@ -77,7 +77,11 @@ def test_a_finished_run_is_evaluated_and_shown(base_dir, tmp_path):
   key = '"gin_config": "'
   other = 'import batch_rl.baselines.run_experiment\\n'
   other += 'LoggedRunner.create_environment_fn = @create_atari_environment\\n'
-  run.write_text(record.replace(key, key + other))
+  # It is of its own runner, too, which was given another function.
+  name = 'FixedReplayRunner.create_environment_fn'
+  other += f'{name} = @missing\\n'
+  content = json.loads(record.replace(key, key + other))
+  run.write_text(json.dumps(content | {'unused_bindings': [name]}))
   evaluate_here(checkpoints='1', **given)
   for same in path, path.with_name('evaluate-1.json.before'):
     assert json.loads(same.read_text()) == contents[1]

@@ -163,8 +163,11 @@ def test_mistakes_are_one_line(folder, tmp_path, monkeypatch, refusal):
   moved.write_text(json.dumps({**record, 'replay_dir': '/gone'}))
   pong = shutil.copytree(folder / 'data/Chain', folder / 'data/Pong') / '1'
   wide = 'AnyAgent.network = @atari_helpers.MultiHeadQNetwork'
+  older = shutil.copytree(folder / 'best', folder / 'older') / 'run.json'
+  older.write_text(json.dumps({**record, 'environment': None}))
   for runs, options, message in (
     ([], {}, 'no run'),
+    (['older'], {}, 'has no number of actions'),
     (['best'], {'out': None}, 'missing --out'),
     (['best'], {'out': 'gs://b'}, 'gs://b is remote'),
     (['best'], {'method': ['fqr']}, 'did you mean fqe?'),

@@ -359,6 +359,19 @@ def test_weights_are_needed_only_at_the_start(trained, tmp_path, data, refusal):
   assert (tmp_path / 'base/checkpoints/ckpt-1').exists()
 
 
+def test_a_call_in_a_scope_reads_bindings_outside_of_it():
+  gin.parse_config("""
+    run_seed.seed = 1
+    run_seed.deterministic_ops = True
+    mine/run_seed.seed = 2
+    other/run_seed.seed = 3
+  """)
+  with gin.config_scope('mine/inner'):
+    assert offline_runs.seeding.run_seed() == 2
+  unused = ['other/run_seed.seed', 'run_seed.seed']
+  assert command_line.unused_bindings() == unused
+
+
 def test_a_failure_ends_in_one_line_except_in_users_code(own_folder, refusal):
   runner = mock.Mock()
   for error in (FloatingPointError, MemoryError, shard_reader.DataError):

@@ -104,7 +104,7 @@ def test_a_seed_decides_the_episodes(make, game):
     assert first != started(environment, 2)
     assert seeded(environment, 1) != seeded(environment, 2)
     # Without a seed, the random numbers go on.
-    assert first != [play(environment, environments.reset(environment))]
+    assert first != play(environment, environments.reset(environment))
 
 
 def test_a_description_is_as_json_reads_it():

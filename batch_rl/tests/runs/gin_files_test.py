@@ -38,6 +38,8 @@ def test_includes_are_found_here_or_else_beside_the_file(tmp_path):
   write(tmp_path / 'own/d.gin', 'configured.first = 3')
   parse([path])
   assert configured() == (3, 2)
+  copy = write(tmp_path / 'own' / PACKAGED, 'configured.first = 4')
+  assert not os.path.samefile(gin_files.find(PACKAGED), copy)
 
 
 def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):

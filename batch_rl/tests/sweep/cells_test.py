@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
@@ -149,7 +150,11 @@ def test_a_program_without_its_parent_does_not_start(tmp_path):
 def test_an_evaluation_is_outdated_after_more_training(make):
   assert cells.run(make('')).state == cells.DONE  # The training.
   cell = make('', job='evaluate')
-  assert cells.run(cell).state == cells.DONE
+  wait = cells._wait_for_lock
+  with mock.patch.object(cells, '_wait_for_lock', wraps=wait) as waits:
+    assert cells.run(cell).state == cells.DONE
+  # Not for a training that is under way.
+  assert [call.args[0] for call in waits.mock_calls] == [cells._lock_path(cell)]
   # Training has continued: within an iteration, and to its end.
   user_code.write(pathlib.Path('checkpoints/ckpt-1-5/checkpoint.json'), '5')
   assert cells.status(cell).state == cells.DONE

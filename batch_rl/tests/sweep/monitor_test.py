@@ -36,16 +36,9 @@ def text_of(watched, height=40):
 
 def test_the_table_has_a_line_for_each_cell(sweep):
   first, second, third, _ = sweep.cells
-  latest = {
-    'iteration': 1,
-    'iterations': 4,
-    'phase': 'train',
-    'unit': 'update',
-    'done': 60,
-    'rates': {'train': 10.0, 'eval': 10.0},  # 15 s an iteration.
-    'evaluation': -12.5,
-    'time': time.time(),
-  }
+  latest = dict(iteration=1, iterations=4, phase='train', done=60)
+  latest |= dict(rates={'train': 10.0, 'eval': 10.0})  # 15 s an iteration.
+  latest |= dict(unit='update', evaluation=-12.5, time=time.time())
   write_record(first, cells.RUNNING, where='here, process 7')
   write_record(second, cells.FAILED, message='[/tmp/x] \x1b[31m')
   finished = {**latest, 'iteration': 4, 'phase': 'finished'}

@@ -5,17 +5,9 @@ import pytest
 
 from batch_rl.utils import json_schema
 
-SCHEMA = {
-  'name': str,
-  'size': range(1, 100),
-  'seed': int,
-  'mean': float,
-  'score': numbers.Real,
-  'done': bool,
-  'items': [{'id': json_schema.Required(int), 'rest': list}],
-  'files': {str: {'bytes': int}},
-  'unknown': object,
-}
+SCHEMA = dict(name=str, size=range(1, 100), seed=int, mean=float, done=bool)
+SCHEMA |= dict(items=[{'id': json_schema.Required(int), 'rest': list}])
+SCHEMA |= dict(files={str: {'bytes': int}}, score=numbers.Real, unknown=object)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ def test_a_stopped_import_continues(original, tmp_path, run, monkeypatch):
     other = shutil.copytree(original, tmp_path / name)
     code, _, err = run('import', other, tmp_path / 'store')
     assert code == 2 and is_one_line(err) and 'is the store of' in err
+  assert run('convert', original, tmp_path / 'converted')[0] == 0
+  code, _, err = run('import', original, tmp_path / 'converted')
+  assert code == 2 and is_one_line(err) and '.import' not in err
 
 
 def test_the_manifest_of_our_logger_is_kept(tmp_path, run):

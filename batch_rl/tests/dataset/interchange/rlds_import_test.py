@@ -23,20 +23,12 @@ def raw_episode(episode, terminated=True, number=0, checkpoint=0):
   discount = np.ones(n, np.float32)
   if terminated:
     discount[-2:] = 0
-  return {
-    'steps': {
-      'observation': list(observation[..., None]),
-      'action': action.astype(np.int64),
-      'reward': reward.astype(np.float32),
-      'discount': discount,
-      'is_first': np.arange(n) == 0,
-      'is_last': last,
-      'is_terminal': last & terminated,
-    },
-    'checkpoint_id': checkpoint,
-    'episode_id': number,
-    'episode_return': float(reward.sum()),
-  }
+  steps = dict(observation=list(observation[..., None]), discount=discount)
+  steps |= dict(action=action.astype(np.int64), is_first=np.arange(n) == 0)
+  steps |= dict(reward=reward.astype(np.float32), is_last=last)
+  steps['is_terminal'] = last & terminated
+  made = dict(steps=steps, checkpoint_id=checkpoint, episode_id=number)
+  return made | {'episode_return': float(reward.sum())}
 
 
 NAME = 'rlu_atari_checkpoints_ordered'

@@ -1,6 +1,8 @@
+import gzip
 import json
 import os
 import pathlib
+import pickle
 import shutil
 
 import pytest
@@ -95,6 +97,11 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
 def test_other_files_are_not_taken(original, tmp_path, run):
   source = rename(original, tmp_path / 'source', shard_files.file_name)
   name = shard_files.file_name('observation', 0)
+  ends = gzip.compress(pickle.dumps({2}))  # the row is padding
+  (source / 'episode_end_indices_ckpt.1.gz').write_bytes(ends)
+  _, _, err = run('import', source, tmp_path / 'store')
+  assert 'ends of episodes without a terminal: 1, the first is row 2.' in err
+  (source / 'episode_end_indices_ckpt.1.gz').unlink()
   others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3], f'._{name}']
   prefixes = '$store$_', '_store_', 'store_R'
   others += [f'{prefix}my_reward_ckpt.0.gz' for prefix in prefixes]

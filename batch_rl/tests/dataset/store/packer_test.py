@@ -116,12 +116,15 @@ def test_a_preloaded_cache_is_in_memory_at_once(tmp_path):
 def test_closing_stops_packing(tmp_path, gate):
   shards.write_run(tmp_path, [30] * 6, capacity=50)
   opened = store.Store(str(tmp_path), pack=False)
-  with pytest.raises(ValueError, match='not started'):
+  with pytest.raises(ValueError, match='has not begun'):
     opened.wait()
   opened.start()
+  with mock.patch.object(opened._thread, 'is_alive', lambda: False):
+    with pytest.raises(ValueError, match='this one was forked from'):
+      opened.wait()
   threading.Timer(0.2, gate.release).start()
   started = time.monotonic()
   opened.close()
   assert time.monotonic() - started < 20
-  with pytest.raises(ValueError, match='was closed'):
+  with pytest.raises(ValueError, match='was stopped by close'):
     opened.wait()

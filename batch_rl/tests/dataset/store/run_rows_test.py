@@ -104,7 +104,8 @@ def test_overlapping_checkpoints_are_joined(tmp_path):
   """Each of Dopamine's own checkpoints holds the whole ring."""
   memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, 60, 8)
   for array in memory._store.values():
-    array[...] = 0  # Dopamine leaves it uninitialised: a reward may be NaN.
+    array[...] = 0  # Dopamine leaves it uninitialised.
+  memory._store['reward'][...] = np.nan
   episodes = shards.make_episodes([27, 31, 44, 29])
   rows, suffix = [], 0
   for episode in episodes:

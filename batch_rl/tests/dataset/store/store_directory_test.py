@@ -230,7 +230,7 @@ def test_a_conversion_continues_without_a_removed_shard(tmp_path, monkeypatch):
   counts = [call.args[0] for call in update.call_args_list]
   # Shards 0 and 1 are packed already.
   assert sum(counts) == total == 50 * (len(made.suffixes) - 2)
-  assert store.list_shards(str(directory)) == made.suffixes
+  assert store_directory.list_shards(str(directory)) == made.suffixes
   assert stores.rows_in(stores.open_store(directory)) == stores.rows_in(made)
 
 
@@ -243,6 +243,11 @@ def test_a_conversion_takes_a_manifest_that_came_later(tmp_path):
   manifests.write(str(logs), manifest)
   store.convert(str(logs), str(directory))
   assert manifests.read(str(directory)) == manifest
+  # A log under way that was restored before its last shard.
+  ring_logs.remove_shard(logs, max(shard_files.list_suffixes(str(logs))))
+  (logs / shard_files.PARTIAL).mkdir()
+  with pytest.raises(ValueError, match='being written, and has fewer shards'):
+    store.convert(str(logs), str(directory))
 
 
 def test_a_store_replaces_the_shards_and_may_lack_some(tmp_path, caplog):
