@@ -237,12 +237,11 @@ def check_function(
         f'{method} writes a summary ({op}), which would be lost: use '
         'self.log_scalar(name, value).'
       )
-    _check_draws(
-      op,
-      graph.op_def_for_type(op),
-      f'{method}, or its network,',
-      f'so a resumed run would differ: use tf.random.stateless_* with {seed}.',
-    )
+    if _RANDOM.search(op) and graph.op_def_for_type(op).is_stateful:
+      raise ValueError(
+        f'{method}, or its network, draws random numbers by the stateful operation '
+        f'{op}, so a resumed run would differ: use tf.random.stateless_* with {seed}.'
+      )
   for tensor, _ in graph.captures:
     tensor = _outside(tensor)
     if tensor.dtype != tf.resource and any(
@@ -254,27 +253,16 @@ def check_function(
       )
 
 
-def check_draws(tensors: Any, what: str, remedy: str) -> None:
-  """Checks that tensors do not depend on stateful random numbers.
+def stateful_draw(tensors: Any) -> str | None:
+  """Returns the type of a stateful random operation on which tensors depend, if any.
 
   Args:
     tensors: Tensors, maybe nested.
-    what: What has made them, for the message.
-    remedy: End of the message.
-
-  Raises:
-    ValueError: If they do.
   """
-  for tensor in tf.nest.flatten(tensors):
-    for op in _ancestors(tensor):
-      _check_draws(op.type, op.op_def, what, remedy)
-
-
-def _check_draws(op: str, definition: Any, what: str, remedy: str) -> None:
-  if _RANDOM.search(op) and definition.is_stateful:
-    raise ValueError(
-      f'{what} draws random numbers by the stateful operation {op}, {remedy}'
-    )
+  for op in (op for t in tf.nest.flatten(tensors) for op in _ancestors(t)):
+    if _RANDOM.search(op.type) and op.op_def.is_stateful:
+      return op.type
+  return None
 
 
 def operations(graph: tf.Graph) -> list[tuple[str, Any]]:

@@ -487,26 +487,16 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
   def _build_update(self) -> tf.Operation:
     """Builds the update that trains on `self._replay`."""
     update, scalars = self._update(self._replay_batch())
-    graph_checks.check_draws(
-      scalars['Loss'],
-      f'{type(self).__name__}.loss, or its network,',
-      'so a resumed run would differ: use tf.random.stateless_* with batch.seed.',
-    )
-    if self._choice is not None:
-      self._check_acting(self._q_argmax)
+    if op := graph_checks.stateful_draw([scalars['Loss'], self._q_argmax]):
+      logging.warning(
+        'The loss of %s, or its network, draws random numbers by the stateful operation '
+        '%s, so a resumed run differs: use tf.random.stateless_* with batch.seed.',
+        *(type(self).__name__, op),
+      )
     if self.summary_writer is not None:
       for name, value in scalars.items():
         tf.compat.v1.summary.scalar(f'Losses/{name}', value)
     return update
-
-  def _check_acting(self, outputs):
-    """Checks that the outputs by which it acts draw no stateful random numbers."""
-    graph_checks.check_draws(
-      outputs,
-      f'The network by which {type(self).__name__} acts',
-      'so an evaluation could not be repeated: draw only if `call` is given a seed, and '
-      'give it in `loss`.',
-    )
 
   def _build_sync_op(self):
     """Builds the assignments of weights to target copies."""

@@ -14,7 +14,7 @@ from batch_rl.atari import environment as environment_lib
 from batch_rl.baselines.agents import REGISTRY, logged_agent, random_agent
 from batch_rl.baselines.replay_memory import logged_replay_buffer
 from batch_rl.dataset import game_names
-from batch_rl.runs import environments, runner
+from batch_rl.runs import environments, games, run_record, runner
 from batch_rl.utils import safe_pickle, seeding
 from batch_rl.utils.user_code import gin_signatures
 
@@ -105,6 +105,10 @@ class LoggedRunner(runner.RecordedRunner):
     environments.check_observation(
       self._environment, self._environment.reset(), self._agent
     )
+    played = self.record['environment']['game']
+    for name in self.record.get('frozen_policies', ()):
+      run = name.rpartition(', ')[0]
+      games.check_game_of_run(run, run_record.read(run) or {}, played)
     self._obstacle = 'the environment lacks state() or restore()'
     # No warning: in the games of Atari and MinAtar clipping is usual.
     game = game_names.known(self.record['environment']['game'])

@@ -100,15 +100,16 @@ class FrozenPolicy:
       seed: Seed for a policy that samples, int64 (2,), e.g. `batch.seed_for('pi')`.
 
     Raises:
-      ValueError: If the policy is for another game than the agent's data, or than the
-        online agent plays, or other states or actions, or needs a seed.
+      ValueError: If the policy is of another game than the agent's data, has other
+        states or actions, or needs a seed.
     """
     if not self.identity:
       self.load()
-    data_dir = getattr(agent, '_replay_data_dir', None)
-    game = games.logged_game(data_dir) if data_dir else games.played_game()
-    record = run_record.read(self.base_dir) or {}
-    games.check_game_of_run(self.base_dir, record, game)
+    if data_dir := getattr(agent, '_replay_data_dir', None):
+      record = run_record.read(self.base_dir) or {}
+      games.check_game_of_run(
+        self.base_dir, record, games.logged_game(data_dir)
+      )
     own = agent.num_actions, tuple(states.shape[1:]), states.dtype.name
     expected = self.num_actions, tuple(self.state_shape), self.dtype.name
     if own != expected:
@@ -205,8 +206,8 @@ def freeze(agent: Any) -> FrozenNetwork:
     node.device = ''
     if node.op in graph_checks.PYTHON:
       raise ValueError(
-        f'{type(agent).__name__}.choose_actions calls a Python function ({node.op}), '
-        'which a policy cannot keep: use TensorFlow operations.'
+        f'The policy of {type(agent).__name__} calls a Python function ({node.op}), which '
+        'cannot be kept: use TensorFlow operations.'
       )
   inputs = [states.op.name, *([seeds.op.name] if draws else [])]
   return FrozenNetwork(graph, inputs, names, draws)

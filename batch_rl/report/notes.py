@@ -81,7 +81,8 @@ def _departures_from_reference(runs: list[RunResults]) -> Iterator[str]:
 
 def _uncertain_runs(runs: list[RunResults]) -> Iterator[str]:
   """Yields notes on unknown protocols, changed settings, and other data."""
-  if unknown := {r.directory for r in runs if '?' in r.protocol.values()}:
+  named = [r for r in runs if r.agent != 'Random']  # It has no epsilon.
+  if unknown := {r.directory for r in named if '?' in r.protocol.values()}:
     yield (
       'The protocol (epsilon, sticky actions, ROM) of these runs is not recorded: '
       f'{files.format_names(unknown)}.'

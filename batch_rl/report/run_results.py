@@ -255,11 +255,14 @@ def _config(record: Mapping, bindings: Mapping[str, str]) -> dict[str, str]:
     if settings_lib.affects(name) is settings_lib.Affects.RESULTS
     and name not in record.get('unused_bindings', ())
     and not ('replay_dir' in record and settings_lib.is_online(name))
+    and not name.endswith('.tensor_float_32')
+    # The default, which earlier versions recorded.
+    and (name, value) != ('LoggedRunner.clip_rewards', 'True')
   }
   if _initial_weights(record):
     kept['weights'] = "another run's"
-  is_bound = any(name.endswith('.tensor_float_32') for name in kept)
-  if record.get('tensor_float_32') and not is_bound:  # given in Python
+  is_bound = run_record.runner_setting(bindings, 'tensor_float_32') == 'True'
+  if record.get('tensor_float_32', is_bound):  # bound, or given in Python
     kept['tensor_float_32'] = 'True'
   if '.' in record.get('agent', ''):  # A class of the user, `module.Class`.
     kept['agent'] = record['agent']

@@ -53,12 +53,6 @@ def configured_game() -> str | None:
   return bound.query(ATARI_SETTING) if has_atari() else None
 
 
-def played_game() -> str | None:
-  """Returns the name of the game that gin configures, as `canonical_name` does."""
-  game = configured_game()
-  return game and canonical_name(game)
-
-
 def check_configured() -> None:
   """Checks that the configured game and its emulator are there.
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gin
+from absl import logging
 from gin import config_parser, utils
 
 from batch_rl import dopamine_compat
@@ -241,6 +242,10 @@ def find(path: str, folders: tuple[str, ...] = ()) -> str | None:
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
     if os.path.exists(location) and not os.path.isdir(location):
+      if (
+        first and os.path.exists(path) and not os.path.samefile(path, location)
+      ):
+        logging.warning('%s is read; for your copy give ./%s.', location, path)
       return location
   return None
 

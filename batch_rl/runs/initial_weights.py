@@ -70,7 +70,9 @@ def _check_run(
       as gamma.
   """
   theirs = run_record.read(_run_directory(directory)) or {}
-  games.check_game_of_run(directory, theirs, games.played_game())
+  game = games.configured_game()
+  played = game and games.canonical_name(game)
+  games.check_game_of_run(directory, theirs, played)
   trained, agent = theirs.get('agent'), record['agent']
   anyway = 'or give one of its checkpoints/ckpt-<n>, which is not checked'
   is_users = '.' in agent or '.' in (trained or '.')

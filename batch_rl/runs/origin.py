@@ -54,9 +54,10 @@ def describe_settings(runner: Any, code: dict[str, Any]) -> dict[str, Any]:
   is_online = hasattr(agent, 'replay_log')
   name = 'LoggedRunner' if is_online else 'FixedReplayRunner'
   given = {f'{name}.{s}': getattr(runner, f'_{s}') for s in RUNNER_SETTINGS}
-  if is_online and not runner._clip_rewards:  # It has no effect offline.
-    given[f'{name}.clip_rewards'] = False
-  lines = [f'{key} = {value!r}' for key, value in given.items()]
+  if is_online:  # It has no effect offline.
+    given[f'{name}.clip_rewards'] = runner._clip_rewards
+  # Without clipping, as a program without the binding records it, too.
+  lines = [f'{k} = {v!r}' for k, v in given.items() if v is not True]
   # Arguments override gin's bindings.
   bound = gin_files.config_text().split('\n')
   lines += [line for line in bound if line.partition(' = ')[0] not in given]
@@ -66,6 +67,7 @@ def describe_settings(runner: Any, code: dict[str, Any]) -> dict[str, Any]:
     'gin_config': '\n'.join(lines),
   }
   if hasattr(agent, '_replay_data_dir'):  # offline
-    replay_dir = agent._replay_data_dir or ''  # of an own memory
+    # Without, the agent has a memory of its own.
+    replay_dir = agent._replay_data_dir or ''
     settings['replay_dir'] = replay_dir and store_directory.absolute(replay_dir)
   return settings

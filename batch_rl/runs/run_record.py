@@ -150,12 +150,12 @@ def _read_to_resume(
 
 
 def note_new(record: dict[str, Any], entry: str, now: dict[str, str]) -> None:
-  """Sets an entry of a record; if a resumed run began with another one, warns of it."""
+  """Sets an entry of a record; if a resumed run last had another one, warns of it."""
   before = record.setdefault(entry, now)
   # Another program that resumes the run may load other modules.
   old = {key: value for key, value in before.items() if key in now}
   if changed := changes(old, {key: now[key] for key in old}):
-    problem = f'The run last had different {entry}'
+    problem = f'The run was last continued with other {entry}'
     refuse_or_note(record, problem, changed, accept=True)
   record[entry] = now
 

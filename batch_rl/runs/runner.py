@@ -131,11 +131,9 @@ class RecordedRunner(run_experiment.Runner):
       code = origin.describe(
         self._agent, create_agent_fn, create_environment_fn
       )
-      made = function_records.arguments(code['create_environment'])
       described = {
         'epsilon_eval': getattr(self._agent, 'epsilon_eval', None),
         'tensor_float_32': tensor_float_32,
-        'environment_arguments': made,
       }
       if policies := getattr(self._agent, 'frozen_policies', None):
         described['frozen_policies'] = policies
@@ -145,6 +143,15 @@ class RecordedRunner(run_experiment.Runner):
       # The data are compared by their hashes, and may have moved.
       compared = {**settings, **described, 'replay_dir': None}
       run_record.compare(base_dir, self.record, compared, accept_changes)
+      # The environment's description is compared; these may be paths or threads.
+      made, before = (
+        function_records.arguments(entries.get('create_environment') or {})
+        for entries in (code, self.record)
+      )
+      if 'create_environment' in self.record and made != before:
+        problem = 'The environment was last made with other arguments'
+        changed = run_record.changes(before, made)
+        run_record.refuse_or_note(self.record, problem, changed, accept=True)
       self.record.update(settings, **described, **code)
       run_record.note_new(self.record, 'code', user_modules.loaded_code())
     self._iteration = self._start_iteration

@@ -38,10 +38,7 @@ class RandomAgent(gin_signatures.ForwardedParameters):
 
   Attributes:
     replay_log: Log of the run.
-    epsilon_eval: Probability of a random action in evaluation.
   """
-
-  epsilon_eval = 1.0
 
   def __init__(
     self,

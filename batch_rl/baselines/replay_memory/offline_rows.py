@@ -149,8 +149,8 @@ class OfflineRows:
     )
     if not clips and largest <= 1 and (played is None or learnt != played):
       logging.warning(
-        '%s holds rewards in [-1, 1], which may be clipped; those of the run are not, as '
-        'LoggedRunner.clip_rewards is False.',
+        '%s holds rewards in [-1, 1], which may be clipped; those of the run are not: '
+        'bind LoggedRunner.clip_rewards = True, unless they are so in the game.',
         self._store.data_dir,
       )
     if clips and largest > 1:

@@ -4,6 +4,8 @@ import contextlib
 import gzip
 import os
 
+import numpy as np
+
 from batch_rl.dataset.interchange import shard_discovery
 from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import store
@@ -29,8 +31,7 @@ def import_store(
       episode ends without a terminal, or the directory or `<directory>.import`, for
       links, holds other files.
   """
-  for number in shards.contents:
-    _check_ends(shards.path(number, 'terminal'), number)
+  _check_ends(shards)
   parts = [
     part
     for part in shards.input_dir.split(os.sep)
@@ -77,30 +78,29 @@ def import_store(
   return shards.unfinished + problems
 
 
-def _check_ends(terminal: str, number: int) -> None:
-  """Checks that episodes of a shard end with a terminal, for rows have no other end.
+def _check_ends(shards: shard_discovery.DiscoveredShards) -> None:
+  """Checks that episodes end with a terminal, for rows have no other end.
 
   Newer versions of Dopamine list the ends, also those at a time limit.
-
-  Args:
-    terminal: Path of the terminals.
-    number: Number of the shard.
 
   Raises:
     ValueError: If an episode ends without one, or the terminals are damaged.
   """
-  name = shard_files.file_name(shard_files.OPTIONAL, number)
-  path, ends = os.path.join(os.path.dirname(terminal), name), list[int]()
-  # Dopamine's own reader does without the file, too.
-  with contextlib.suppress(OSError, EOFError, ValueError, TypeError):
-    with gzip.open(path) as file:
-      ends = sorted(map(int, safe_pickle.loads(file.read(_MOST_BYTES))))
-  if not ends:
-    return
-  terminals = shard_reader.read_array(terminal)
-  if open_ends := [row for row in ends if not terminals[row : row + 1].all()]:
+  found: dict[str, list[int]] = {}
+  for number in shards.contents:
+    path = shards.path(number, 'terminal')
+    name, ends = shard_files.file_name(shard_files.OPTIONAL, number), set[int]()
+    # Dopamine's own reader does without the file, too, and it may be damaged.
+    with contextlib.suppress(Exception):
+      with gzip.open(os.path.join(os.path.dirname(path), name)) as file:
+        ends = {*map(int, safe_pickle.loads(file.read(_MOST_BYTES)))}
+    if ends:
+      terminal = np.flatnonzero(shard_reader.read_array(path))
+      found[path] = sorted(ends.difference(terminal.tolist()))
+  if count := sum(map(len, found.values())):
+    path, rows = next((path, rows) for path, rows in found.items() if rows)
     raise ValueError(
-      f'{path} lists ends of episodes without a terminal: {len(open_ends)}, the first is '
-      f'row {open_ends[0]}. The next episodes would continue them: set their terminals '
-      f'to 1 in {terminal}.'
+      f'{count} episodes end without a terminal, e.g. at row {rows[0]} of {path}, so the '
+      'next ones would continue them: set these terminals to 1. The rows of a shard are '
+      f'in its {shard_files.OPTIONAL}_ckpt file.'
     )

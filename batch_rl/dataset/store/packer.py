@@ -122,8 +122,9 @@ class PackedRun(frame_blocks.RunFrames):
       columns = (
         packed.columns if packed else packed_columns.read(self.data_dir, suffix)
       )
-      # The ring's last row may be stale; it is checked if it is in the run.
-      self._check_rewards(columns.reward[: columns.prefix], suffix)
+      # The ring's last row may be stale; it is checked below if it is in the run.
+      count = columns.rows if self._skip_damaged else columns.prefix
+      self._check_rewards(columns.reward[:count], suffix)
       return columns, packed
     except ValueError as error:
       if not self._skip_damaged:
@@ -189,7 +190,8 @@ class PackedRun(frame_blocks.RunFrames):
     """
     if self._thread is None:
       raise ValueError(
-        f'Packing of {self.data_dir} has not begun: call start(), or leave pack=True.'
+        f'Packing of {self.data_dir} has not begun: call start(), or open it with '
+        'pack=True.'
       )
     shards = set(self.suffixes if suffixes is None else suffixes)
     with self._changed:

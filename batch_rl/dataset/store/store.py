@@ -128,7 +128,7 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
   Raises:
     ValueError: If a shard is damaged, or the directory cannot be written, has other
       content, or the store of another log that was in `data_dir`; or if the log is
-      being written, and has lost shards that the store has.
+      unfinished, and lacks a last shard that the store has.
   """
   if store_directory.is_store(data_dir):
     raise ValueError(f'{data_dir} is already a store.')
@@ -150,11 +150,15 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
       'damaged, delete the damaged shards in it.'
     )
   is_log = 'origin' not in manifests.read(data_dir)  # not a fetched run
-  partial = os.path.join(data_dir, shard_files.PARTIAL)
-  if stale - logged and is_log and os.path.isdir(partial):
+  partial, lost = (
+    os.path.join(data_dir, shard_files.PARTIAL),
+    max(stale, default=-1),
+  )
+  # A run that was restored before its last shard.
+  if lost > max(logged) and is_log and os.path.isdir(partial):
     raise ValueError(
-      f'{data_dir} is being written, and has fewer shards than {directory}: convert it '
-      'again when the run is done.'
+      f'{data_dir} is unfinished, and lacks shard {lost}, which {directory} has: finish '
+      'the run first, or choose a new directory.'
     )
   made.pack()
   # Another conversion that holds the lock does the same at its end.

@@ -355,7 +355,12 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       self._calls = {}
       outputs = self.acting_outputs(tf.transpose(self._states_ph, axes))
       self._calls = None
-      self._check_acting(outputs)
+      if op := graph_checks.stateful_draw(outputs):
+        raise ValueError(
+          f'The network by which {type(self).__name__} acts draws random numbers by the '
+          f'stateful operation {op}, so an evaluation could not be repeated: draw only '
+          'if `call` is given a seed, and give it in `loss`.'
+        )
       self._actions = self._choice(outputs, self._seeds_ph)
     self._unchecked: list[np.ndarray] | None = []  # states
 

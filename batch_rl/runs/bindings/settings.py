@@ -221,8 +221,7 @@ SETTINGS = {
   'optimizer': _OPTIMIZER,
   'tf_device': _protocol(_DEVICE),
   'use_staging': _running(_BOOLEAN),
-  # Agent steps. Online, a summary draws a batch.
-  'summary_writing_frequency': _protocol(_STEPS),
+  'summary_writing_frequency': _running(_STEPS),  # agent steps
   'updates_per_run': _running(_integer(1, 10**6)),
   'num_atoms': _SIZE,
   'vmin': _number(-1e9, 1e9),
@@ -309,6 +308,8 @@ def affects(name: str) -> Affects:
   setting = SETTINGS.get(parameter)
   if setting is None or not re.fullmatch(setting.owner, owner):
     return Affects.RESULTS
+  if parameter == 'summary_writing_frequency' and owner.startswith('Logged'):
+    return Affects.PROTOCOL  # Online, a summary draws a batch.
   return setting.affects
 
 

@@ -180,7 +180,7 @@ def test_a_mistake_in_a_loss_is_named_before_packing(make_agent, monkeypatch):
   monkeypatch.setattr(OfflineDQN, '_check_actions', lambda *_: 1 / 0)
   with pytest.raises(ZeroDivisionError):
     make_agent()
-  assert [store._stopped for store in stores[1:]] == [True] * len(stores[1:])
+  assert [store._stopped for store in stores] == [True, True]
   monkeypatch.undo()
   monkeypatch.setattr(packer.PackedRun, 'start', lambda *_: None)
   # The agent itself waits for its data.

@@ -270,8 +270,12 @@ def test_settings_that_are_refused(make_agent, name, settings, error):
 
 
 @pytest.mark.parametrize('method', ['loss', 'acting_outputs'])
-def test_stateful_random_numbers_are_refused(make_agent, monkeypatch, method):
-  """A run that is resumed would draw others."""
+def test_stateful_random_numbers_are_named(
+  make_agent, monkeypatch, method, caplog
+):
+  """A run that is resumed draws others."""
+  make_agent('dqn')
+  assert 'stateful' not in caplog.text
   original = getattr(CLASSES['dqn'], method)
 
   def noisy(agent, given):
@@ -280,8 +284,8 @@ def test_stateful_random_numbers_are_refused(make_agent, monkeypatch, method):
     )
 
   monkeypatch.setattr(CLASSES['dqn'], method, noisy)
-  with pytest.raises(ValueError, match='stateful operation RandomUniform'):
-    make_agent('dqn')
+  make_agent('dqn')
+  assert 'stateful operation RandomUniform, so a resumed run' in caplog.text
 
 
 def test_random_agent_acts_uniformly(make_agent):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from batch_rl.baselines import run_experiment
 from batch_rl.baselines.agents import random_agent
-from batch_rl.runs import progress
+from batch_rl.runs import progress, run_record
 from batch_rl.tests import cartpole, random_walk
 
 MAX_STEPS = 10  # of an episode; the longest ones take 12
@@ -81,6 +81,16 @@ def test_checkpoints_that_an_environment_cannot_have(tmp_path, caplog):
   assert (
     'every_steps has no effect: the environment lacks state()' in caplog.text
   )
+
+
+def test_a_policy_of_another_game_is_refused(tmp_path, monkeypatch):
+  run_record.write(str(tmp_path), {'environment': {'game': 'Other'}})
+  policies = {f'{tmp_path}, last': {}}
+  monkeypatch.setattr(SpiedAgent, 'frozen_policies', policies, raising=False)
+  with pytest.raises(
+    ValueError, match="of Other, but the game is 'RandomWalk'"
+  ):
+    make_runner(tmp_path)
 
 
 @pytest.mark.parametrize('clips', [True, False])

@@ -100,7 +100,7 @@ def test_other_files_are_not_taken(original, tmp_path, run):
   ends = gzip.compress(pickle.dumps({2}))  # the row is padding
   (source / 'episode_end_indices_ckpt.1.gz').write_bytes(ends)
   _, _, err = run('import', source, tmp_path / 'store')
-  assert 'ends of episodes without a terminal: 1, the first is row 2.' in err
+  assert '1 episodes end without a terminal, e.g. at row 2 of' in err
   (source / 'episode_end_indices_ckpt.1.gz').unlink()
   others = [f'{name}_.gstmp', f'{name[:-3]} (1).gz', name[:-3], f'._{name}']
   prefixes = '$store$_', '_store_', 'store_R'

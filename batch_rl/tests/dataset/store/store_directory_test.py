@@ -246,7 +246,7 @@ def test_a_conversion_takes_a_manifest_that_came_later(tmp_path):
   # A log under way that was restored before its last shard.
   ring_logs.remove_shard(logs, max(shard_files.list_suffixes(str(logs))))
   (logs / shard_files.PARTIAL).mkdir()
-  with pytest.raises(ValueError, match='being written, and has fewer shards'):
+  with pytest.raises(ValueError, match='is unfinished, and lacks shard'):
     store.convert(str(logs), str(directory))
 
 
