@@ -193,9 +193,8 @@ class Endurance:
       # Else it has a thousand iterations, and each writes the statistics of all again.
       training = 500_000
     elif run.size == 'minatar' and run.agent.endswith('iqn'):
-      training //= (
-        40  # Else a third has no whole iteration: it trains as slowly.
-      )
+      # It trains so slowly that a third would have no whole iteration.
+      training //= 40
     if run.job == 'online':
       package, runner = 'baselines', 'LoggedRunner'
       data = f'--replay_log_dir={directory / "log"}'

@@ -111,8 +111,7 @@ class LoggedRunner(runner.RecordedRunner):
       games.check_game_of_run(run, run_record.read(run) or {}, played)
     self._obstacle = 'the environment lacks state() or restore()'
     # No warning: in the games of Atari and MinAtar clipping is usual.
-    game = game_names.known(self.record['environment']['game'])
-    self._clips_quietly = game is not None
+    self._clips_quietly = game_names.known(played) is not None
     own = [getattr(self._environment, n, None) for n in ('state', 'restore')]
     if all(map(callable, own)):
       self._obstacle = ''

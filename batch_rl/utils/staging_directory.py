@@ -6,7 +6,7 @@ import shutil
 
 from batch_rl.utils import files, locks
 
-SUFFIXES = '.unfinished', '.import'  # of staging folders
+SUFFIXES = UNFINISHED, IMPORT = '.unfinished', '.import'  # of staging folders
 
 
 class StagingDirectory(contextlib.AbstractContextManager):
@@ -30,7 +30,7 @@ class StagingDirectory(contextlib.AbstractContextManager):
   """
 
   def __init__(
-    self, destination: str, replace: bool = False, suffix: str = SUFFIXES[0]
+    self, destination: str, replace: bool = False, suffix: str = UNFINISHED
   ):
     self._replace = replace
     (check_name if replace else check_new)(destination)

@@ -40,7 +40,7 @@ def import_store(
   game, run = ['unknown', 'unknown', *parts][-2:]
   # For temporary links under the format's names. The store is made in place.
   with staging_directory.StagingDirectory(
-    directory, replace=True, suffix=staging_directory.SUFFIXES[1]
+    directory, replace=True, suffix=staging_directory.IMPORT
   ) as work:
     # The store takes its game from the end of this path.
     logs = os.path.join(work.create(game), run, shard_files.REPLAY_LOGS)

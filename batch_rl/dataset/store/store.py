@@ -149,13 +149,14 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
       'differ from its shards: for another log choose a new directory; if the store is '
       'damaged, delete the damaged shards in it.'
     )
-  is_log = 'origin' not in manifests.read(data_dir)  # not a fetched run
-  partial, lost = (
-    os.path.join(data_dir, shard_files.PARTIAL),
-    max(stale, default=-1),
-  )
-  # A run that was restored before its last shard.
-  if lost > max(logged) and is_log and os.path.isdir(partial):
+  lost = max(stale, default=-1)
+  is_unfinished = os.path.isdir(os.path.join(data_dir, shard_files.PARTIAL))
+  # A log that was restored before its last shard; a fetched run has an origin.
+  if (
+    lost > max(logged)
+    and is_unfinished
+    and 'origin' not in manifests.read(data_dir)
+  ):
     raise ValueError(
       f'{data_dir} is unfinished, and lacks shard {lost}, which {directory} has: finish '
       'the run first, or choose a new directory.'
