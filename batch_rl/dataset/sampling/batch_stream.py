@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from batch_rl.dataset.sampling import prefetch, row_sampler
+from batch_rl.dataset.sampling import sampler as sampler_lib
 
 
 class NumberedSampler(Protocol):
@@ -24,7 +25,8 @@ class BatchStream:
     sampler: Source of the batches, a `Sampler` or `SequenceSampler`.
     batch_size: Number of entries in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prefetched, at least 1.
+    ahead: Number of batches prefetched, at least 1; of small ones, up to
+      `ahead / threads - 1` more.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
 
@@ -120,16 +122,23 @@ class BatchStream:
     """Yields every `count`-th batch from `number` on; `index` is the share's."""
     size = self.batches_per_epoch
     end = None if size is None else (epoch + 1) * size
-    sampler, batch_size, convert = self.sampler, self.batch_size, self._convert
+    sampler: Any = self.sampler
+    batch_size, ahead, threads = self.batch_size, self._ahead, self._threads
+    together, method = 1, getattr(sampler.batch, '__func__', None)
+    if count == 1 and method is sampler_lib.Sampler.batch:
+      together = prefetch.together(batch_size, ahead, threads)
 
-    def load(step: int, _: int) -> list[Any]:
-      wanted = first + step * count
-      if end is not None and wanted >= end:
-        return [None]
-      return [convert(sampler.batch(wanted, batch_size))]
+    def load(step: int, wanted: int) -> list[Any]:
+      start = first + step * count
+      inside = wanted if end is None else max(0, min(wanted, end - start))
+      if together > 1 and inside:
+        batches = sampler.batches(start, batch_size, inside)
+      else:
+        batches = [sampler.batch(start, batch_size) for _ in range(inside)]
+      return [*map(self._convert, batches), *[None] * (wanted - inside)]
 
     first = number
-    prefetcher = prefetch.Prefetcher(load, self._ahead, self._threads)
+    prefetcher = prefetch.Prefetcher(load, ahead, threads, together)
     try:
       while end is None or number < end:
         batch = prefetcher.take()

@@ -11,11 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _SECONDS_TO_EXIT = 5.0  # a batch takes milliseconds, or waits for a shard
+_TRANSITIONS_TOGETHER = 128
 _STOPPED = 'This batch was dropped: the prefetcher was restarted or stopped.'
 _prefetchers: weakref.WeakSet['Prefetcher'] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 Load = Callable[[int, int], Sequence[Any]]
+
+
+def together(batch_size: int, ahead: int, threads: int) -> int:
+  """Returns the number of batches that a thread should load in a call."""
+  return max(1, min(_TRANSITIONS_TOGETHER // batch_size, ahead // threads))
 
 
 class Prefetcher:

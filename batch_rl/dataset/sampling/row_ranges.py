@@ -231,7 +231,6 @@ def _gapless(store: store_lib.Store, suffixes: Sequence[int]) -> np.ndarray:
     if is_used and goes_on and placement.follows:
       found[-1][1] = stop
     elif is_used:
-      leading = store.leading_padding(suffix)
-      found.append([int(store.starts[i]), stop, leading])
+      found.append([int(store.starts[i]), stop, store.leading_padding(suffix)])
     goes_on = is_used
   return np.array(found, np.int64).reshape(-1, 3).T

@@ -15,8 +15,6 @@ from batch_rl.dataset.sampling import row_sampler
 from batch_rl.fixed_replay.replay_memory import device_frames
 from batch_rl.utils import seeding
 
-# Transitions that a thread loads at once.
-_TRANSITIONS_TOGETHER = 128
 # Batches that a thread loads at once if their frames are on the device.
 _TOGETHER_WITHOUT_FRAMES = 32
 
@@ -229,7 +227,7 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       self._frames.use(memory.sampler)
 
   def _restart(self) -> None:
-    """Drops the batches of the shards before other code has changed them."""
+    """Drops the prefetched batches after other code has changed the shards."""
     # A resumed iteration goes on where it was stopped.
     first, self._first_batch = self._first_batch, 0
     self.memory.reseed_from_itself()
@@ -259,11 +257,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
       self.ready = [self._frames.ready]
     if self._prefetch and not self.memory._draws_itself:
       ahead, threads = self._prefetch, self._prefetch_threads
-      together = min(_TRANSITIONS_TOGETHER // self.batch_size, ahead // threads)
-      if self._frames is not None:
-        together = _TOGETHER_WITHOUT_FRAMES
+      together = _TOGETHER_WITHOUT_FRAMES
+      if self._frames is None:
+        together = prefetch_lib.together(self.batch_size, ahead, threads)
       self._prefetcher = prefetch_lib.Prefetcher(
-        self._arrays.load, ahead, threads, max(1, together)
+        self._arrays.load, ahead, threads, together
       )
       self._take = self._prefetcher.take
     with tf.name_scope('sample_replay'):

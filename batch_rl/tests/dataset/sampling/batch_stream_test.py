@@ -40,13 +40,22 @@ def test_states_of_other_batches_are_refused(store):  # noqa: F811
       batch_stream.BatchStream(source, size).load_state_dict(state)
 
 
+def test_an_own_batch_method_is_called(store):  # noqa: F811
+  class Own(sampler.Sampler):
+    def batch(self, number, count):
+      return super().batch(number + 1, count)
+
+  own = Own(store, streams.STACK, seed=1)
+  taken = streams.take(batch_stream.BatchStream(own, streams.SIZE), 3)
+  assert streams.numbers(own, taken) == [0, 1, 2]
+
+
 def test_a_stream_waits_for_the_shards(tmp_path, gate):
   """A forked worker would have no thread that packs them."""
   shards.write_run(tmp_path, [30], 80)
   packing = store_lib.Store(str(tmp_path))
   with concurrent.futures.ThreadPoolExecutor(1) as thread:
-    source = streams.transitions(packing)
-    made = thread.submit(batch_stream.BatchStream, source)
+    made = thread.submit(batch_stream.BatchStream, streams.transitions(packing))
     assert not concurrent.futures.wait([made], timeout=0.1).done
     gate.release()
     made.result(60)
