@@ -15,15 +15,19 @@ Ours and theirs have a process each, with one thread a TensorFlow operation, as 
 files say: it makes Dopamine's faster, too. They take turns, in rounds; all figures are
 medians over the rounds. Processor time is that of all threads of the process. Other work on
 the machine changes it less than the rates.
+
+A second table has the updates/s of some of our agents with other settings, relative to
+those of the gin files.
 """
 
 import batch_rl.agents  # noqa: F401  isort: skip  (before Dopamine)
 
+import contextlib
 import functools
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -59,12 +63,21 @@ OFFLINE = (
   *('bc', 'cql', 'bcq', 'dr3', 'iqn', 'munchausen_dqn', 'munchausen_iqn'),
   *('hl_gauss', 'two_hot', 'sarsa', 'monte_carlo', 'iql'),
 )
+# Settings of the second table: gin bindings, and environment variables.
+_THREADS = 'TF_NUM_INTRAOP_THREADS'
+SETTINGS: dict[str, tuple[list[str], dict[str, str]]] = {
+  'as in the files': ([], {}),
+  'jit_compile = True': (['AnyAgent.jit_compile = True'], {}),
+  'intra_op_threads = None': ([], {_THREADS: '0'}),
+  'TF_CPU_ALLOCATOR_USE_BFC=false': ([], {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}),
+}
+OF_SETTINGS = ('dqn_adam', 'iql', 'quantile', 'rem')
 ROUNDS = 12
 STEPS = 400  # at least, of a phase in a round
 NUM_UPDATES = 100  # of an offline agent in a round
 ROWS = 20_000  # to train on offline
 if measuring.QUICK:
-  ONLINE, OFFLINE = ('dqn_adam',), ('dqn', 'rem')
+  ONLINE, OFFLINE, OF_SETTINGS = ('dqn_adam',), ('dqn', 'rem'), ('dqn_adam',)
   STEPS, NUM_UPDATES, ROWS = 100, 50, 2_000
 
 
@@ -95,14 +108,15 @@ class Name(NamedTuple):
 Work = dict[Name, Callable[[], int]]
 
 
-def configure(agent: str, online: bool) -> type:
+def configure(agent: str, online: bool, further: Sequence[str] = ()) -> type:
   """Configures gin as the training programs do, and returns the class of our agent.
 
   Args:
     agent: Name of the agent's gin file.
     online: Whether the agent is the online one of this name.
+    further: Bindings beside those of the files.
   """
-  bindings = [f'MinAtarEnvironment.game_name = "{GAME}"']
+  bindings = [f'MinAtarEnvironment.game_name = "{GAME}"', *further]
   if online:
     folder, create = 'baselines', 'create_online_agent'
     registry, config = online_runner.REGISTRY, games.ONLINE_CONFIG
@@ -195,6 +209,14 @@ def our_work(directory: str) -> Work:
       )
     runner._begin_iteration(0)
     work |= _phases(agent, runner)
+  return work | offline_work(directory, OFFLINE)
+
+
+def offline_work(
+  directory: str, agents: Sequence[str], bindings: Sequence[str] = ()
+) -> Work:
+  """Makes our offline agents, with their logs in a directory."""
+  work: Work = {}
   logs = os.path.join(directory, 'random')
   env = environment.MinAtarEnvironment(GAME)
   with replay_log.ReplayLog(
@@ -202,8 +224,8 @@ def our_work(directory: str) -> Work:
   ) as log:
     for transition in transitions():
       log.add(*transition)
-  for agent in OFFLINE:
-    configure(agent, online=False)
+  for agent in agents:
+    configure(agent, online=False, further=bindings)
     with tf.Graph().as_default():
       learner = offline_runner.create_offline_agent(None, env, logs)
     work[Name(agent, UPDATES)] = functools.partial(_our_updates, learner)
@@ -283,7 +305,7 @@ def costs(make_work: Callable[[str], Work], directory: str):
 
 def measure() -> tuple[dict[Name, np.ndarray], ...]:
   """Returns our costs and Dopamine's, `{name: (rounds, 2)}`, as in `Cost`."""
-  one = {'TF_NUM_INTRAOP_THREADS': '1'}
+  one = {_THREADS: '1'}
   default = one | {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
   with (
     tempfile.TemporaryDirectory() as folder,
@@ -294,10 +316,30 @@ def measure() -> tuple[dict[Name, np.ndarray], ...]:
   ):
     ways = {'ours': ours, 'theirs': theirs}
     taken = measuring.take_turns(ways, ROUNDS, warm_up=1)
-  return tuple(
-    {name: np.array([found[name] for found in rounds]) for name in rounds[0]}
-    for rounds in taken.values()
-  )
+  return tuple(map(_by_name, taken.values()))
+
+
+def _by_name(rounds: list[dict[Name, Any]]) -> dict[Name, np.ndarray]:
+  return {
+    name: np.array([found[name] for found in rounds]) for name in rounds[0]
+  }
+
+
+def measure_settings() -> dict[str, dict[Name, np.ndarray]]:
+  """Returns our costs with each of the `SETTINGS`, as `measure` does."""
+  with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+    ways = {}
+    for i, (name, (bindings, environment)) in enumerate(SETTINGS.items()):
+      make = functools.partial(
+        offline_work, agents=OF_SETTINGS, bindings=bindings
+      )
+      ways[name] = stack.enter_context(
+        measuring.apart(
+          costs, make, f'{folder}/{i}', **{_THREADS: '1'} | environment
+        )
+      )
+    taken = measuring.take_turns(ways, ROUNDS, warm_up=1)
+  return {name: _by_name(rounds) for name, rounds in taken.items()}
 
 
 def rows(
@@ -329,8 +371,23 @@ def rows(
   return table
 
 
+def settings_table(
+  taken: Mapping[str, Mapping[Name, np.ndarray]],
+) -> tuple[list[str], list[list[str]]]:
+  """Returns head and rows: rates, relative to those of the first settings."""
+  default = next(iter(taken.values()))
+  table = []
+  for settings, of_agents in taken.items():
+    cells = [settings]
+    for name, found in of_agents.items():
+      ratio = np.median(default[name][:, 0] / found[:, 0])
+      cells.append(f'{1 / np.median(found[:, 0]):,.0f}, {ratio:.2f} x')
+    table.append(cells)
+  return ['updates/s offline', *(name.agent for name in default)], table
+
+
 def main() -> None:
-  """Prints the table."""
+  """Prints both tables."""
   measuring.parser(__doc__).parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.table(
@@ -345,6 +402,7 @@ def main() -> None:
     ),
     rows(*measure()),
   )
+  measuring.table(*settings_table(measure_settings()))
 
 
 if __name__ == '__main__':
