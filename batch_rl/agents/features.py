@@ -77,8 +77,7 @@ class Recorder:
       if any(weight.shape.rank > 1 for weight in call.layer.weights)  # kernels
       and _is_single_layer(call.layer)
     ]
-    results = filter(tf.is_tensor, tf.nest.flatten(outputs))
-    last = _reached(results, calls)
+    last = _reached(filter(tf.is_tensor, tf.nest.flatten(outputs)), calls)
     hidden = _reached([call.inputs for call in last], calls)
     return outputs, LastCalls(last, hidden or last)
 

@@ -461,8 +461,9 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     for name in self.needs:
       if name not in transition:
         raise ValueError(
-          f'{type(self).__name__} needs the column {name}, which only the data of '
-          'offline agents has: choose another loss or backup.'
+          f'{type(self).__name__} needs the column {name}, which its replay memory '
+          'lacks: online, choose another loss or backup; in a _build_replay_buffer of '
+          'your own, pass columns=self.needs.'
         )
     return Batch(
       **{n: transition[n] for n in Batch._fields if n in transition},

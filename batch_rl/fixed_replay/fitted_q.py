@@ -223,8 +223,7 @@ class FittedQ:
       states = policy.placeholder()
       outputs = policy.outputs(states, scores.seed_of(self._seed))
       values = scores.expected_value(agent.online(states).q_values, outputs)
-    found = self.logged.initial_values(agent._sess, states, values)
-    return float(found.mean())
+    return float(self.logged.initial_values(agent._sess, states, values).mean())
 
 
 def _recorded_lines(

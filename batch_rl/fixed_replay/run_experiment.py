@@ -147,7 +147,10 @@ class FixedReplayRunner(runner.RecordedRunner):
         f'{type(self._agent).__name__} is not an offline agent: put '
         'FixedReplayAgentMixin first among its base classes.'
       )
-    self._compare_data(self._agent._replay.memory)
+    if not hasattr(memory := self._agent._replay.memory, 'describe'):
+      name = type(self._agent).__name__
+      raise ValueError(f'{name} has no logged data: pass replay_data_dir.')
+    self._compare_data(memory)
     name, given = 'evaluation_environments', self._evaluation_environments
     run_record.compare(
       self._base_dir, self.record, {name: given}, self._accept_changes

@@ -117,7 +117,7 @@ def write_report(options: argparse.Namespace) -> None:
   staging = staging_directory.StagingDirectory(options.out, replace=True)
   with staging:
     text = _write_files(compared, excluded, options, staging.create('report'))
-    staging.publish('report')
+    staging.publish()
   text += f'\nreport: {os.path.join(options.out, _PAGE)}'
   print('\n'.join(map(programs.printable, text.split('\n'))))
 
@@ -202,8 +202,7 @@ def _write_files(
     ('Runs', [runs]),
     ('Reference scores', [[*map(normalisation.describe, normalisers)]]),
   ]
-  text = page.to_html(answer, details, sections)
-  tables.write_text(directory, _PAGE, text)
+  tables.write_text(directory, _PAGE, page.to_html(answer, details, sections))
   lines = [f'{t.caption}\n{t.render("simple")}\n' for t in formatted]
   lines += [*notes_on_others, *remarks]
   lines += [f'Left out: {line}' for line in left_out]

@@ -47,8 +47,7 @@ class Table:
   @property
   def legend(self) -> str:
     """The caption, and what bold means if a cell is."""
-    end = f' {_BOLD}' if self.bold.any(axis=None) else ''
-    return self.caption + end
+    return self.caption + f' {_BOLD}' * bool(self.bold.any(axis=None))
 
   @property
   def is_text(self) -> list[bool]:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from batch_rl.atari import environment as atari
-from batch_rl.utils import programs
+from batch_rl.dataset.shards import manifests
+from batch_rl.utils import json_schema, programs
 
 
 class Environment(Protocol):
@@ -200,6 +201,9 @@ def describe(environment: Any) -> dict[str, Any]:
     The description of `batch_rl.atari.environment.describe` for Atari, otherwise a
     dictionary of game (its name) and num_actions, and what the environment's own
     `describe` returns.
+
+  Raises:
+    ValueError: If JSON cannot hold that, or an entry is of another type than Atari's.
   """
   if described := atari.describe(environment):
     return described
@@ -209,8 +213,14 @@ def describe(environment: Any) -> dict[str, Any]:
     'num_actions': int(environment.action_space.n),
     **(more() if callable(more) else {}),
   }
-  # As it is read from the record: JSON has neither tuples nor keys that are numbers.
-  return json.loads(json.dumps(described))
+  try:
+    # As it is read from the record: JSON has neither tuples nor keys that are numbers.
+    text = json.dumps(described).encode()
+    return json_schema.parse(text, manifests.ENVIRONMENT_SCHEMA)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f'{name(environment)}.describe() does not fit the record of a run: {error}.'
+    ) from error
 
 
 def screen(environment: Any) -> np.ndarray:

@@ -30,8 +30,7 @@ def canonical_name(game: str) -> str:
   Raises:
     ValueError: If the game is unknown; the message suggests similar names.
   """
-  games = minatar if minatar.is_minatar(game) else roms
-  return games.canonical_name(game)
+  return (minatar if minatar.is_minatar(game) else roms).canonical_name(game)
 
 
 def setting(game: str) -> str:
@@ -44,6 +43,9 @@ def configured_game() -> str | None:
 
   Returns:
     None if there is none, or the run has another environment.
+
+  Raises:
+    ValueError: If MinAtar's game is not bound, or unknown.
   """
   function = _environment_function()
   if function == _MINATAR:

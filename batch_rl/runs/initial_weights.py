@@ -139,8 +139,7 @@ def load(session: tf.compat.v1.Session, directory: str) -> None:
       another shape.
   """
   path = latest_checkpoint(directory)
-  reader = tf.train.load_checkpoint(path)
-  saved = reader.get_variable_to_shape_map()
+  saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
   with session.graph.as_default():
     variables = tf.compat.v1.trainable_variables()
     names = [variable.op.name for variable in variables]
@@ -212,6 +211,7 @@ def latest_checkpoint(directory: str) -> str:
   Raises:
     ValueError: If there is no checkpoint.
   """
+  directory = os.fspath(directory)
   for checkpoint in reversed(checkpoints.find(_run_directory(directory))):
     if problem := checkpoint.problem():
       logging.warning('%s.', problem)

@@ -126,8 +126,7 @@ def start(
   record.setdefault('command', _command())
   note_new(record, 'versions', versions())
   # The number of iterations may have changed.
-  given = {k: v for k, v in settings.items() if v is not None}
-  return {**record, **given}
+  return record | {k: v for k, v in settings.items() if v is not None}
 
 
 def _read_to_resume(

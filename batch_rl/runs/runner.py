@@ -82,6 +82,11 @@ class RecordedRunner(run_experiment.Runner):
     **kwargs,
   ):
     feed.check(loggers)
+    if not callable(create_environment_fn):
+      kind = type(create_environment_fn).__name__
+      raise ValueError(
+        f'create_environment_fn is a {kind}: bind it without ().'
+      )
     base_dir = os.fspath(base_dir)
     if tf.compat.v1.global_variables():
       raise ValueError(

@@ -165,8 +165,7 @@ def synced(monkeypatch):
   names = []
 
   def fsync(descriptor):
-    path = os.readlink(f'/proc/self/fd/{descriptor}')
-    name = os.path.basename(path)
+    name = os.path.basename(os.readlink(f'/proc/self/fd/{descriptor}'))
     names.append(re.sub(r'\.[0-9a-f]{16}\.tmp$', '.tmp', name))
 
   monkeypatch.setattr(os, 'fsync', fsync)

@@ -96,8 +96,7 @@ def qr_dqn(kappa):
 
 
 def c51(vmax):
-  support = np.linspace(-vmax, vmax, 11)
-  return functools.partial(equations.c51, support=support)
+  return functools.partial(equations.c51, support=np.linspace(-vmax, vmax, 11))
 
 
 _ATOMS, _HEADS = {'num_atoms': 5}, {'num_heads': 5}
@@ -192,15 +191,11 @@ def make_batch(num_actions=NUM_ACTIONS, batch_size=BATCH_SIZE, seed=3):
   states *= equations.STATE_BOUNDS[:, None, None]
   actions = random.integers(num_actions, size=(2, batch_size), dtype=np.int32)
   rewards = random.normal(0, 2, (2, batch_size)).astype(np.float32)
-  return {
-    'states': states[0],
-    'next_states': states[1],
-    'actions': actions[0],
-    'next_actions': actions[1],
-    'rewards': rewards[0],  # n-step returns without the bootstrap
-    'terminals': (np.arange(batch_size) % 3 == 1).astype(np.uint8),
-    'return_to_go': rewards[1],
-  }
+  batch = dict(zip(('states', 'next_states'), states, strict=True))
+  batch |= zip(('actions', 'next_actions'), actions, strict=True)
+  # The first rewards are n-step returns without the bootstrap.
+  batch |= zip(('rewards', 'return_to_go'), rewards, strict=True)
+  return batch | {'terminals': np.uint8(np.arange(batch_size) % 3 == 1)}
 
 
 # One per update: with the same batch twice, Adam's momentum would have no effect.

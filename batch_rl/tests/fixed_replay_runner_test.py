@@ -107,6 +107,8 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.assertIn(
       'with other arguments; continuing: + sticky', str(logs.output)
     )
+    with self.assertRaisesRegex(ValueError, 'is a dict: bind it without'):
+      self.make_runner(3, create_environment_fn={})
     with locks.try_lock(f'{self.base_dir}/.lock'):
       with self.assertRaisesRegex(ValueError, 'in use by process'):
         self.make_runner(3, accept_changes=True)

@@ -81,7 +81,7 @@ def offline_dqn(*bindings):
 def offline_creator(data_dir):
   """Returns the function by which a runner creates agents on shards."""
   create = offline.create_offline_agent
-  return functools.partial(create, replay_data_dir=str(data_dir))
+  return functools.partial(create, replay_data_dir=data_dir)
 
 
 def online_creator(log_dir, **kwargs):

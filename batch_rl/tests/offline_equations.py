@@ -149,8 +149,7 @@ def iqn(networks, batch, actions, samples=3, kappa=0.5, munchausen=None):
     for i, tau_i in enumerate(batch.taus[j]):
       for samples in z[j].T:
         y = bonus + batch.target(j, policy @ (samples - scaled))
-        error = y - theta[j, a, i]
-        rho = equations.quantile_huber(error, tau_i, kappa) / kappa
+        rho = equations.quantile_huber(y - theta[j, a, i], tau_i, kappa) / kappa
         loss += rho / len(z[j].T)
     losses.append(loss)
   return mean(losses)

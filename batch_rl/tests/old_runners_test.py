@@ -76,10 +76,16 @@ def run(runner_class, directory, iterations):
     return runner, cartpole.weights(runner._agent, 'Online')
 
 
-def test_an_agent_without_the_mixin_is_refused(tmp_path, monkeypatch):
+def test_agents_without_the_mixin_or_data_are_refused(tmp_path, monkeypatch):
   agent = types.SimpleNamespace(summary_writer=None)
   monkeypatch.setattr(train, 'create_agent', lambda *_, **__: agent)
   with pytest.raises(ValueError, match='SimpleNamespace is not an offline'):
+    run(run_experiment.FixedReplayRunner, tmp_path, 1)
+  create = run_experiment.create_offline_agent
+  monkeypatch.setattr(
+    train, 'create_agent', lambda s, e, *_: create(s, e, None)
+  )
+  with pytest.raises(ValueError, match='Agent has no logged data: pass'):
     run(run_experiment.FixedReplayRunner, tmp_path, 1)
 
 

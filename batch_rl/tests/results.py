@@ -42,8 +42,7 @@ def of_run(base_dir, log_dir=None) -> dict:
     for name in reader.get_variable_to_shape_map():
       array = reader.get_tensor(name)
       found[f'variable {name}'] = hashlib.sha256(array.tobytes()).hexdigest()
-  number = last.position.number
-  with open(base_dir / 'logs' / f'log_{number}', 'rb') as file:
+  with open(base_dir / 'logs' / f'log_{last.position.number}', 'rb') as file:
     for iteration, statistics in pickle.load(file).items():
       for name, values in statistics.items():
         if name not in _TIMES:

@@ -12,8 +12,8 @@ SUFFIXES = UNFINISHED, IMPORT = '.unfinished', '.import'  # of staging folders
 class StagingDirectory(contextlib.AbstractContextManager):
   """A locked folder beside a destination, for unfinished output.
 
-  The content survives a killed process, and the next process can continue from
-  it. `publish` moves finished output to the destination.
+  The next process replaces what a killed one has left in it. `publish` moves finished
+  output to the destination.
 
   Args:
     destination: Local directory to create.
@@ -44,42 +44,35 @@ class StagingDirectory(contextlib.AbstractContextManager):
         'else; move it away.'
       )
     self._lock = locks.acquire(lock, destination)
-    self._temporary: list[str] = []
+    self._made = ''
 
   def __exit__(self, kind, error, traceback):
     if kind is not None:
-      for path in self._temporary:
-        shutil.rmtree(path, ignore_errors=True)
+      shutil.rmtree(self._made, ignore_errors=True)
       if os.path.isdir(self.path) and os.listdir(self.path) == ['.lock']:
         self._lock.remove()
     self._lock.close()
 
-  def join(self, *names: str) -> str:
-    """Returns the path of an entry in the folder."""
-    return os.path.join(self.path, *names)
-
   def create(self, name: str) -> str:
     """Creates an empty directory in the folder, removed if the output fails."""
-    path = self.join(name)
-    self._temporary.append(path)
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)
-    return path
+    self._made = os.path.join(self.path, name)
+    shutil.rmtree(self._made, ignore_errors=True)
+    os.makedirs(self._made)
+    return self._made
 
-  def publish(self, name: str) -> None:
-    """Moves a directory to the destination and removes the staging folder."""
-    finished = self.join(name)
-    for directory, _, names in os.walk(finished):
+  def publish(self) -> None:
+    """Moves the directory to the destination and removes the staging folder."""
+    for directory, _, names in os.walk(self._made):
       for file in names:
         files.sync(os.path.join(directory, file))
       files.sync(directory)
-    replaced = self.join('replaced')
+    replaced = os.path.join(self.path, 'replaced')
     shutil.rmtree(replaced, ignore_errors=True)  # of a killed process
     if self._replace and os.path.isdir(self.destination):
       os.rename(self.destination, replaced)
     try:
       check_new(self.destination)
-      os.rename(finished, self.destination)
+      os.rename(self._made, self.destination)
     except (OSError, ValueError):
       if os.path.isdir(replaced):
         os.rename(replaced, self.destination)

@@ -22,7 +22,7 @@ class RandomAgent(gin_signatures.ForwardedParameters):
   """Agent with Dopamine's interface, random actions and no network.
 
   Args:
-    sess: TensorFlow session, unused.
+    sess: TensorFlow session, kept for Dopamine's runner; None creates one.
     num_actions: Number of actions.
     replay_log_dir: Run directory; shards go to its `replay_logs`.
     observation_shape: Shape of one observation.

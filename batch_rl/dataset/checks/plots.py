@@ -138,8 +138,7 @@ def _plot_sheet(statistics: run_statistics.RunStatistics, figure: Any) -> None:
   shards, _ = data.ring_of(rows)
   for axes, row, image, i in zip(cells, rows, images, shards, strict=False):
     axes.imshow(image, cmap='gray', vmin=0, vmax=255)
-    title = f'shard {data.suffixes[i]}, row {row:,}'
-    axes.set_title(title, fontsize='x-small')
+    axes.set_title(f'shard {data.suffixes[i]}, row {row:,}', fontsize='x-small')
 
 
 def _decorate(axes: Any, title: str) -> None:

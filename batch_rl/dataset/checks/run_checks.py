@@ -156,8 +156,7 @@ def verify(data_dir: str, title: str = '') -> Report:
     for checks in shards
   ]
   of_shards = [found for checks in shards for found in checks.findings]
-  report = Report(data_dir, summaries, of_shards, size)
-  return report.with_findings(findings)
+  return Report(data_dir, summaries, of_shards, size).with_findings(findings)
 
 
 def _unusual_content(others: set[str], first: int) -> Iterator[str]:

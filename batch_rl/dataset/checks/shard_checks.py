@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
@@ -146,14 +147,20 @@ class ShardChecks:
 
   def _read(self, name: str) -> np.ndarray:
     """Returns the rows of a file; of observations, the hash of each row."""
-    path, meter = self.paths[name], _Meter(self._advance)
+    path, content = self.paths[name], hashlib.sha256()
+
+    def update(data: bytes) -> None:
+      content.update(data)
+      self._advance(len(data))
+
+    digest = types.SimpleNamespace(update=update)
     if name == 'observation':
-      chunks = shard_reader.iterate_rows(path, digest=meter)
+      chunks = shard_reader.iterate_rows(path, digest=digest)
       hashes = [row_hashes.hash_rows(frames) for _, frames in chunks]
       values = np.concatenate(hashes)
     else:
-      values = shard_reader.read_array(path, digest=meter)
-    self.hashes[name] = meter.hexdigest()
+      values = shard_reader.read_array(path, digest=digest)
+    self.hashes[name] = content.hexdigest()
     return values
 
   def _check_invalid_range(self, positions: np.ndarray) -> None:
@@ -267,18 +274,3 @@ def find_wrong_values(
       f'has rewards from {low:g} to {high:g}; those of the '
       'DQN Replay Dataset are clipped to [-1, 1]',
     )
-
-
-class _Meter:
-  """SHA-256 digest that reports the number of bytes it receives."""
-
-  def __init__(self, advance: Callable[[int], None]):
-    self._advance = advance
-    self._digest = hashlib.sha256()
-
-  def update(self, data: bytes) -> None:
-    self._digest.update(data)
-    self._advance(len(data))
-
-  def hexdigest(self) -> str:
-    return self._digest.hexdigest()

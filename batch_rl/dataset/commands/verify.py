@@ -31,7 +31,8 @@ def _verify(arguments: argparse.Namespace) -> int:
   """Checks every file of a run.
 
   Reads each once, and checks checksums, format, hashes of the manifest, gaps, values
-  and suspicious data. Exit code 0 if ok, 1 if not, 2 for a wrong argument.
+  and suspicious data. Exit code 0 if ok, 1 if not, 2 for a wrong argument or a store
+  that cannot be opened.
   """
   name = arguments.fingerprints
   if arguments.all and name:
@@ -82,7 +83,7 @@ def _check_fingerprint(
     compare.read_copy(copy)
     actual = fingerprints.make(copy)
     found = fingerprints.compare(name, expected, actual, copy.uncertain)
-  except ValueError as error:
+  except (ValueError, shard_reader.ReadError) as error:
     reason = str(error).rstrip('.')
     found = [('error', f'it cannot be compared with {name}: {reason}')]
   return [

@@ -34,9 +34,9 @@ def make_plan(
     jobs: Number of parallel requests.
 
   Raises:
-    PermanentError: If the remote lacks or refuses all runs.
+    PermanentError: If the remote lacks or refuses all runs, or has no whole shard.
     TransientError: If the remote cannot be reached.
-    ValueError: If a shard does not exist, or a local file differs from the remote one.
+    ValueError: If a local file differs from the remote one.
   """
   reasons = set()
   for run in runs:
@@ -60,7 +60,7 @@ def make_plan(
       f'above the games, in the layout that --layout names. {runs[0].advice}'
     )
   lines = [line for run in runs for line in run.missing]
-  raise ValueError(f'{remote.name}: {"; ".join(lines)}.')
+  raise remotes.PermanentError(f'{remote.name}: {"; ".join(lines)}.')
 
 
 @dataclasses.dataclass

@@ -15,6 +15,7 @@ from typing import Any
 import google_crc32c
 from isal import igzip
 
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.utils import files
 
 # The longest episode, 27,000 steps of frames without compression, takes 195 MB.
@@ -36,6 +37,7 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
     The record, and the bytes of the file read so far, before decompression.
 
   Raises:
+    ReadError: If the file cannot be read at the moment.
     ValueError: If the file is missing, empty, no TFRecord file, or damaged. The message
       names the file and the offset.
   """
@@ -61,7 +63,11 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
       """Reads `size` bytes, or fewer at the end of the file."""
       try:
         return stream.read(size)
+      except MemoryError:
+        raise
       except Exception as error:  # gzip's and isal's have no common base
+        if isinstance(error, OSError) and error.errno is not None:
+          raise shard_reader.ReadError(*error.args[:2], path) from error
         total = os.fstat(file.fileno()).st_size
         reason = ' '.join(str(error).split()) or type(error).__name__
         raise ValueError(

@@ -65,7 +65,7 @@ def export(
         bar.update(len(episode.action))
       if not count:
         raise ValueError(f'{run.directory} has no transitions.')
-    stage.publish('made')
+    stage.publish()
   return {
     'destination': destination,
     'game': reader.game,

@@ -45,8 +45,7 @@ def opener(destination: str) -> episode_export.OpenWriter:
       f'Minari needs {error.name}: pip install "minari[hdf5]>=0.5.4,<0.6", or '
       "this package with its extra, '.[minari]'; on Python 3.11 or newer."
     ) from None
-  name = _dataset_id(destination)
-  return functools.partial(_open_writer, name)
+  return functools.partial(_open_writer, _dataset_id(destination))
 
 
 @contextlib.contextmanager

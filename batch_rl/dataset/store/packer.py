@@ -85,7 +85,8 @@ class PackedRun(frame_blocks.RunFrames):
     )
     self.is_on_disk = self._directory is not None
     available = store_directory.list_shards(data_dir, skip_damaged)
-    self.requested = available if suffixes is None else list(suffixes)
+    chosen = available if suffixes is None else suffixes
+    self.requested = np.atleast_1d(chosen).tolist()
     if not self.requested or sorted(set(self.requested)) != self.requested:
       raise ValueError(
         f'shards={self.requested}: give at least one number, in ascending order.'
@@ -377,8 +378,7 @@ class PackedRun(frame_blocks.RunFrames):
     spread = np.unique(places.astype(int))
     frames: list[np.ndarray] = []
     for i in spread.tolist():
-      suffix = self.suffixes[i]
-      path = shard_files.path(self.data_dir, 'observation', suffix)
+      path = shard_files.path(self.data_dir, 'observation', self.suffixes[i])
       # Enough to go beyond padding and a black first screen.
       most = _DICTIONARY_BYTES // (len(spread) * self._frame_bytes)
       rows = min(self.rows_kept[i], 1000, max(1, most))

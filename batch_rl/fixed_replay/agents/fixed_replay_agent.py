@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import operator
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       # A subclass's, as of 2020, would read data.
       build = FixedReplayAgentMixin._build_replay_buffer
       vars(self)['_build_replay_buffer'] = lambda staging: build(self, staging)
-    self._replay_data_dir = replay_data_dir
+    self._replay_data_dir = replay_data_dir and os.fspath(replay_data_dir)
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = updates_per_run

@@ -127,8 +127,7 @@ class Probe:
       if not agent._acts_alone:
         rows = tf.range(self._batch_size, dtype=tf.int64)
         seeds = tf.stack([rows, tf.fill([self._batch_size], number)], axis=1)
-        acting = agent.acting_outputs(batch.state)
-        found['taken'] = agent._choice(acting, seeds)
+        found['taken'] = agent._choice(agent.acting_outputs(batch.state), seeds)
     if graph_checks.assigns(tf.compat.v1.get_default_graph()):
       raise ValueError(
         f'the loss or a network of {type(agent).__name__} changes variables'

@@ -119,8 +119,7 @@ def _valid_rows(store, trajectories, buffer, suffix, first_row) -> np.ndarray:
   fails without it.
   """
   stack_size, horizon = buffer._stack_size, buffer._update_horizon
-  ring = first_row + np.arange(buffer._replay_capacity)
-  rows = store.rows_of(suffix, ring)
+  rows = store.rows_of(suffix, first_row + np.arange(buffer._replay_capacity))
   if not store.rows:
     return rows[:0]
   rows[int(buffer.add_count) :] = -1  # Dopamine's memory refuses stale rows.

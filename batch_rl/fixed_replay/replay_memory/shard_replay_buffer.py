@@ -12,7 +12,8 @@ from batch_rl.dataset.store import store as store_lib
 class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   """One shard of a store with Dopamine's interface, read-only.
 
-  It has the shard's capacity, but at most `replay_capacity`.
+  It has the shard's capacity, but at most `replay_capacity`; shards of whole episodes
+  are used whole.
 
   Args:
     store: Store of the run.

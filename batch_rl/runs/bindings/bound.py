@@ -49,8 +49,7 @@ class Binding(NamedTuple):
   @property
   def values(self) -> dict[str, Any]:
     """Values that gin has for the class or function; references stay references."""
-    key = self.scope, self.selector
-    return gin_internals.bound_values().get(key, {})
+    return gin_internals.bound_values().get((self.scope, self.selector), {})
 
   def remove(self) -> None:
     """Removes the binding from gin."""

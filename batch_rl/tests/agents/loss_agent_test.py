@@ -22,8 +22,7 @@ class Penalised(OfflineDQN):
   """Has a penalty, noise by step and seed, and no `tf.stop_gradient`."""
 
   def loss(self, batch):
-    q_values = self.online(batch.state).q_values
-    penalty = tf.reduce_logsumexp(q_values, axis=1)
+    penalty = tf.reduce_logsumexp(self.online(batch.state).q_values, axis=1)
     self.log_scalar('Penalty', penalty)
     self.log_scalar('Step', batch.step)
     self.log_scalar('SameStep', self.training_steps)
@@ -75,8 +74,7 @@ class TwoDraws(OfflineDQN):
     return tf.group(super()._build_train_op(), self.count.assign_add(1))
 
   def loss(self, batch):
-    names = 'tau', 'tau_prime', 'tau'
-    seeds = [*map(batch.seed_for, names), batch.seed]
+    seeds = [*map(batch.seed_for, ('tau', 'tau_prime', 'tau')), batch.seed]
     draws = [tf.random.stateless_normal((20_000,), seed) for seed in seeds]
     for i in (1, 2, 3):
       self.log_scalar(f'Product{i}', draws[0] * draws[i])
@@ -357,15 +355,13 @@ class Masked(OfflineDQN):
 
 class Sampled(OfflineDQN):
   def choose_actions(self, outputs, seed):
-    logits = 0 * outputs.q_values
-    return tf.random.stateless_categorical(logits, 1, seed)[:, 0]
+    return tf.random.stateless_categorical(0 * outputs.q_values, 1, seed)[:, 0]
 
 
 class MaskedByDopamine(OfflineDQN):
   def _build_networks(self):
     super()._build_networks()
-    q_values = self._net_outputs.q_values
-    self._q_argmax = 2 + tf.argmax(q_values[:, 2:], axis=1)[0]
+    self._q_argmax = 2 + tf.argmax(self._net_outputs.q_values[:, 2:], axis=1)[0]
 
 
 class OwnSelection(OfflineDQN):

@@ -85,8 +85,7 @@ class Case:
       return [(q[:, None], np.ones((A, 1))) for q in after.q_heads[j].T]
     if self.head_name in ('quantiles', 'kappa 0'):
       return [(after.logits[j], np.full((A, K), 1 / K))]
-    support = np.tile(SUPPORTS[self.head_name], (A, 1))
-    return [(support, after.probabilities[j])]
+    return [(np.tile(SUPPORTS[self.head_name], (A, 1)), after.probabilities[j])]
 
   def targets(self):
     """Returns lists of (value, probability), one for each state and estimate."""
@@ -195,8 +194,7 @@ def test_every_backup_fits_every_head(evaluate, head, backup):
   case = Case(head, backup)
   agent, batch = case.agent()
   targets = BACKUPS[backup](agent, batch)
-  losses = agent.head.loss(agent.online(batch.state), batch, targets)
-  found = evaluate(losses)
+  found = evaluate(agent.head.loss(agent.online(batch.state), batch, targets))
   np.testing.assert_allclose(found, case.losses(), rtol=1e-4, atol=1e-5)
 
 

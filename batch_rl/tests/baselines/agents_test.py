@@ -258,7 +258,11 @@ CONSTANT = tf.compat.v1.train.GradientDescentOptimizer
   [
     ('dqn', lambda: dict(optimizer=CONSTANT(tf.constant(0.1))), 'tensor'),
     # It needs a column that only logged data has.
-    ('dqn', lambda: dict(backup=backups.MonteCarlo()), 'return_to_go'),
+    (
+      'dqn',
+      lambda: dict(backup=backups.MonteCarlo()),
+      'return_to_go, .* online',
+    ),
     ('c51', lambda: dict(replay_scheme='prioritized'), "'prioritized'"),
     ('quantile', lambda: dict(replay_scheme='prioritized'), "'prioritized'"),
     ('random', lambda: dict(gama=0.5), 'gama'),

@@ -128,8 +128,7 @@ def test_rewards_are_clipped_and_logged_unclipped(tmp_path, clips, caplog):
   manifest = json.loads((tmp_path / 'replay_logs/manifest.json').read_text())
   [shard] = manifest['shards']
   returns = shard['episodes']['unclipped_returns']
-  game = np.searchsorted(last, np.flatnonzero(terminal))
-  sums = np.bincount(game, returns)
+  sums = np.bincount(np.searchsorted(last, np.flatnonzero(terminal)), returns)
   np.testing.assert_array_equal(sums, statistics['train_episode_returns'])
   changed = rf'\{"+" if clips else "-"} LoggedRunner.clip_rewards = False'
   with pytest.raises(ValueError, match=changed):

@@ -118,8 +118,7 @@ def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811
 @pytest.mark.waits
 def test_spawned_workers_open_the_store(store):  # noqa: F811
   source = streams.steps(store)
-  batches = take(loader(source, 1, 'spawn'), 3)
-  for number, batch in enumerate(batches):
+  for number, batch in enumerate(take(loader(source, 1, 'spawn'), 3)):
     streams.assert_equal(batch, source.batch(number, streams.SIZE), ['state'])
 
 

@@ -163,7 +163,7 @@ def test_starts_from_the_newest_weights_of_a_run_only(agent, log_dir, tmp_path):
     list(agent.train_steps(4))
     agent.bundle_and_checkpoint(str(tmp_path / 'checkpoints'), number)
   started = cartpole.build_offline_agent(
-    'dqn', log_dir, num_actions=5, init_checkpoint_dir=str(tmp_path)
+    'dqn', log_dir, num_actions=5, init_checkpoint_dir=tmp_path
   )
   for network in 'Online', 'Target':
     weights = [cartpole.weights(a, network) for a in (agent, started)]

@@ -80,8 +80,7 @@ def test_batches_are_like_those_of_dopamines_jax_memory(lib, tmp_path, kind):
 
   shards.write_run(tmp_path, [30, 25, 40, 11, 60, 33], 50)
   gin.bind_parameter('FixedReplayBuffer.seed', 0)
-  class_ = lib.BUFFERS[kind]
-  replay = old_code_test.load(tmp_path, class_=class_, batch_size=16)
+  replay = old_code_test.load(tmp_path, class_=lib.BUFFERS[kind], batch_size=16)
   ours, metadata = replay.sample(with_sample_metadata=True)
   theirs, their_metadata = lib.dopamines_sample()
   assert type(ours) is type(theirs)
@@ -99,5 +98,4 @@ def test_batches_are_like_those_of_dopamines_jax_memory(lib, tmp_path, kind):
   )
   found = ours.state, ours.action, ours.reward, ours.next_state
   found += ours.is_terminal, ours.episode_end, metadata.keys
-  expected = *first, terminal, terminal, index
-  np.testing.assert_equal(found, expected)
+  np.testing.assert_equal(found, (*first, terminal, terminal, index))

@@ -206,8 +206,7 @@ class Stateful(OfflineDQN):
 def test_a_run_goes_on_without_diagnostics(make_agent, caplog):
   agent = make_agent(class_=Stateful)
   runner = types.SimpleNamespace(_agent=agent, _probe=None, _probe_size=64)
-  only_warning = run_experiment.FixedReplayRunner._only_warning
-  with only_warning(runner):
+  with run_experiment.FixedReplayRunner._only_warning(runner):
     runner._probe = probe.Probe(agent, 64)
   assert runner._probe is None and not runner._probe_size
   assert 'No diagnostics' in caplog.text and 'variables' in caplog.text

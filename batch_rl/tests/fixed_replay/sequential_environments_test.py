@@ -44,8 +44,7 @@ def expected_state(environment):
   first = 0
   if environment._left <= 3:
     first = len(environment.frames) - 1 - (3 - environment._left)
-  frames = [np.zeros(random_walk.SHAPE)] * 3 + environment.frames[first:]
-  return frames[-3:]
+  return ([np.zeros(random_walk.SHAPE)] * 3 + environment.frames[first:])[-3:]
 
 
 def test_states_are_stacks_of_an_agents_episode():

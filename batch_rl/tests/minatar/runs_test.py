@@ -44,8 +44,7 @@ def test_a_log_is_made_and_trained_on(tmp_path, caplog, refusal, monkeypatch):
   )
   monkeypatch.setenv(name, '2')
   logged = tmp_path / 'MinAtar-Freeway/1'
-  base_dir = str(tmp_path / 'online')
-  flags = dict(base_dir=base_dir, replay_log_dir=str(logged))
+  flags = dict(base_dir=str(tmp_path / 'online'), replay_log_dir=str(logged))
   run(online, 'random', GAME, **flags)
   assert threads == {'1'} and os.environ[name] == '2'
   directory = run_directories.as_run(str(logged))

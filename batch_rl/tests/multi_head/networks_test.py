@@ -15,8 +15,7 @@ def plain(num_actions, scale=1, shift=0, name=None):
   """
   assert (scale, shift) == (1, 0)  # no number of heads, say
   first = int(name[-1]) if name[-1].isdigit() else 0
-  values = np.arange(first, first + num_actions)
-  biases = tf.constant_initializer(values)
+  biases = tf.constant_initializer(np.arange(first, first + num_actions))
   layer = tf.keras.layers.Dense(num_actions, bias_initializer=biases)
   state = tf.keras.Input((3,))
   return tf.keras.Model(state, DQNNetworkType(layer(state)), name=name)

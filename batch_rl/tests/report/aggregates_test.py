@@ -28,8 +28,7 @@ def test_intervals(scores):
   estimate = aggregates.metrics_of(scores)
   np.testing.assert_array_equal(np.random.get_state()[1], before)
   np.random.seed(4)
-  again = aggregates.metrics_of(scores)
-  np.testing.assert_array_equal(estimate.low, again.low)
+  np.testing.assert_array_equal(estimate.low, aggregates.metrics_of(scores).low)
   assert (estimate.low < estimate.value).all()
   assert (estimate.value < estimate.high).all()
   # The width agrees with the standard error of the mean.

@@ -325,8 +325,7 @@ def test_names_that_are_paths_not_unicode_or_special_characters(run, tmp_path):
   minatar = f'--name={tmp_path}/runs/a/minatar=DQN/MinAtar/Breakout'
   name = '_<b>A|B< b> $x_1$ & 100% 2²'
   directory = tmp_path / 'runs' / os.fsdecode(b'caf\xff')
-  agent = 'mine.\x1b[31mA\udcff'
-  path = made_up_runs.write(directory, [3.0], agent)
+  path = made_up_runs.write(directory, [3.0], 'mine.\x1b[31mA\udcff')
   record = (path / 'run.json').read_text()
   record = record.replace("game_name = 'Pong'", "game_name = '../../Pong'")
   record = record.replace('"game": "Pong"', '"game": "../../Pong"')

@@ -310,8 +310,7 @@ def test_a_run_is_prolonged_and_changed_on_request(base_dir, data, refusal):
   record = json.loads(intact)
   assert (record['seed'], record['agent']) == (1, 'dqn')
   assert 'changes' not in record
-  long_subset = 'FixedReplayBuffer.subset="' + 'x' * 90 + '"'
-  settings = [*ONCE, *changed, long_subset]
+  settings = [*ONCE, *changed, f'FixedReplayBuffer.subset="{"x" * 90}"']
   printed = refusal(offline_main, base_dir, data, settings, seed=2)
   assert len(printed) < 2000  # only the changes, without gin's rulers
   for change in ('gamma = 0.5', 'x' * 90, '- seed = 1; + seed = 2'):

@@ -112,6 +112,12 @@ def test_a_description_is_as_json_reads_it():
   assert environments.describe(own)['own'] == [{'1': 2}]
 
 
+@pytest.mark.parametrize('own', [{'frame_skip': 1.5}, {'mass': np.int64(1)}])
+def test_a_description_that_a_record_cannot_hold_is_refused(own):
+  with pytest.raises(ValueError, match=r'Namespace.describe\(\) does not'):
+    environments.describe(without('', describe=lambda: own))
+
+
 def test_images():
   atari = make_atari()
   atari.reset()

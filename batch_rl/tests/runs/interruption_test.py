@@ -12,8 +12,7 @@ from batch_rl.tests import programs
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_requests_a_stop(number, monkeypatch):
-  gone = mock.Mock(side_effect=BrokenPipeError)  # as `| tee` after Ctrl-C
-  monkeypatch.setattr(os, 'write', gone)
+  monkeypatch.setattr(os, 'write', mock.Mock(side_effect=BrokenPipeError))
   before = signal.getsignal(number)
   with interruption.listen() as listening:
     assert listening.number == 0

@@ -19,8 +19,7 @@ def base_dir(tmp_path):
   run_record.write(str(tmp_path), record)
   kept = checkpoints.Checkpoints(str(tmp_path))
   for iteration in (1, 2):
-    position = checkpoints.Position(iteration)
-    checkpoints_test.save(kept, position, record=record)
+    checkpoints_test.save(kept, checkpoints.Position(iteration), record=record)
   return tmp_path
 
 

@@ -49,8 +49,7 @@ def _sbatch(folder, file):
   (folder / f'file-{number}').write_text(file)
   array = re.search(r'#SBATCH --array=0-(\d+)', pathlib.Path(file).read_text())
   count = int(array[1]) + 1 if array else 0
-  ids = [f'{number}_{i}' for i in range(count)] or [number]
-  for job in ids:
+  for job in [f'{number}_{i}' for i in range(count)] or [number]:
     (folder / f'state-{job}').write_text('RUNNING')
     machine = [sys.executable, '-S', __file__, '_machine', job, file]
     null = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL)

@@ -100,8 +100,7 @@ def test_a_sweep_survives_the_death_of_a_worker_and_of_its_driver(directory):
     assert second.returncode == 2 and str(driver.pid) in errors
     worker(2)
     driver.kill()
-  step = read(cell / 'state.json')['step']
-  assert 0 < step < stub_training.STEPS
+  assert 0 < read(cell / 'state.json')['step'] < stub_training.STEPS
   hold.unlink()
   with start(directory) as resumed:
     output, errors = resumed.communicate(timeout=300)
@@ -165,8 +164,7 @@ def test_progress_is_shown_until_the_user_stops(
   monkeypatch.setattr(os, 'write', lambda _, text: written.append(text))
   monkeypatch.setenv('FORCE_COLOR', terminal)
   done, _ = plan.read('sweep.yaml', {}).cells
-  changed = {'mine.py': 'old'}
-  made_up_sweeps.write_record(done, cells.DONE, inputs=changed)
+  made_up_sweeps.write_record(done, cells.DONE, inputs={'mine.py': 'old'})
   with run_record.released_locks(), monkeypatch.context() as patch:
     patch.setattr(settings_check, 'run', lambda statuses: 3)
     assert sweep_main.main(['sweep.yaml', f'--launcher={launcher}']) == 3

@@ -250,8 +250,7 @@ def test_missing_data(tmp_path):
   cartpole.write_log(tmp_path / 'replay_logs')
   for run in ('Pong/1', 'Pong/2', 'Breakout/1', 'Breakout/2'):
     (tmp_path / 'data' / run).mkdir(parents=True)
-    link = tmp_path / 'data' / run / 'replay_logs'
-    link.symlink_to(tmp_path / 'replay_logs')
+    (tmp_path / f'data/{run}/replay_logs').symlink_to(tmp_path / 'replay_logs')
   plan.check_data(read(tmp_path, f'{PONG}runs: 1-2').cells)
   both = 'games: [Pong, Breakout]\nagents: [dqn, rem]\nruns: 1-3'
   with pytest.raises(ValueError, match=r'^2 of 6 .*\(Breakout/3, Pong/3\)'):

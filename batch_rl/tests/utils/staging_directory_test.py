@@ -20,7 +20,7 @@ def test_output_is_published_durably_and_at_once(tmp_path, synced):
     assert not target.exists()
     with pytest.raises(ValueError, match=f'written by process {os.getpid()}'):
       StagingDirectory(str(target))
-    stage.publish('made')
+    stage.publish()
     assert (target / 'file').read_text() == 'new'
   assert os.listdir(tmp_path) == ['out']
   assert synced == ['file', 'made', tmp_path.name]
@@ -28,7 +28,7 @@ def test_output_is_published_durably_and_at_once(tmp_path, synced):
 
 @pytest.mark.parametrize('replace', [False, True])
 def test_failed_output_leaves_what_was_there(tmp_path, replace):
-  """A killed process leaves its files, from which the next one continues."""
+  """The next process replaces the files of a killed one."""
   target = tmp_path / 'out'
   if replace:
     target.mkdir()
@@ -45,9 +45,9 @@ def test_failed_output_leaves_what_was_there(tmp_path, replace):
   with pytest.raises(RuntimeError), StagingDirectory(str(target), replace):
     raise RuntimeError
   with StagingDirectory(str(target), replace) as stage:
-    assert os.path.exists(stage.join('state'))
+    assert os.path.exists(f'{stage.path}/state')
     make(stage)
-    stage.publish('made')
+    stage.publish()
   assert os.listdir(tmp_path) == ['out'] and os.listdir(target) == ['file']
   assert (target / 'file').read_text() == 'new'
 
@@ -70,7 +70,7 @@ def test_a_failed_change_loses_nothing(tmp_path, monkeypatch, name, busy, left):
   with pytest.raises(OSError, match='busy'):
     with StagingDirectory(str(tmp_path / 'out'), True) as stage:
       make(stage)
-      stage.publish('made')
+      stage.publish()
   assert os.listdir(tmp_path / 'out') == [left]
   assert left == 'file' or os.listdir(tmp_path) == ['out']
 

@@ -64,8 +64,7 @@ def test_a_wrong_value_is_found(logs, name, function, problem):
   path = files.change(logs, name, 0, function)
   wrong = run_checks.verify(str(logs)).problems
   (finding,) = [found for found in wrong if found.file == str(path)]
-  is_padding = 'padding' in problem
-  assert finding.level == ('suspicious' if is_padding else 'error')
+  assert finding.level == ('suspicious' if 'padding' in problem else 'error')
   assert problem in finding.message and '\n' not in finding.message
   # Two values in the place of one are an unusual padding or a long episode.
   assert all(f.level == 'suspicious' for f in wrong if f is not finding)
@@ -124,8 +123,7 @@ def test_equal_frames_are_suspicious(tmp_path):
   files.change(tmp_path, 'observation', 0, files.put(slice(10, 240), 9))
   assert files.is_well(tmp_path)
   path = files.change(tmp_path, 'observation', 0, np.zeros_like)
-  stale = files.put(slice(260, 300), 5)
-  files.change(tmp_path, 'observation', 0, stale)
+  files.change(tmp_path, 'observation', 0, files.put(slice(260, 300), 5))
   finding = files.the_only(tmp_path, 'suspicious')
   assert finding.file == str(path) and 'the same frame' in finding.message
 

@@ -83,8 +83,7 @@ WRONG_DESTINATIONS = [
   ],
 )
 def test_a_wrong_path_is_named(is_refused, command, path):
-  existing = path.strip().removesuffix('/new-v0')
-  named = existing.replace('\0', r'\x00') or 'empty'
+  named = path.strip().removesuffix('/new-v0').replace('\0', r'\x00') or 'empty'
   assert is_refused(command, named, path)
 
 

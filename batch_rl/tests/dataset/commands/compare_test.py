@@ -3,10 +3,12 @@
 import functools
 import json
 import shutil
+from unittest import mock
 
 import pytest
 
 from batch_rl.dataset.comparison import copies, fingerprints
+from batch_rl.dataset.shards import shard_reader
 from batch_rl.tests import interchange_runs, ring_logs, shards
 from batch_rl.tests.dataset.checks import run_files
 from batch_rl.utils import files
@@ -109,6 +111,13 @@ def test_parts_are_checked_by_shards(root, run, absent, changed, same, found):
   assert (f'its transitions are those of {printed}{rest}' in out) == same, out
 
 
+def test_a_failed_read_leaves_the_report(root, run, printed, monkeypatch):
+  error = shard_reader.ReadError('F cannot be read.')
+  monkeypatch.setattr(copies, 'Copy', mock.Mock(side_effect=error))
+  out = run('verify', root / 'Pong/1', '--fingerprints', printed)[1]
+  assert f'it cannot be compared with {printed}: F cannot be read' in out
+
+
 def test_a_fingerprint_tells_whether_rewards_are_clipped(root, run):
   """A copy that has lost its manifest could be of Atari."""
   own, copy = root / 'Own' / '1[]', root / 'Own' / '2'
@@ -146,8 +155,7 @@ def test_a_wrong_fingerprint_is_one_line(root, run, printed, old, new, message):
   before = printed.read_bytes()
   assert old in before
   printed.write_bytes(before.replace(old, new))
-  environment = {'game': 'Breakout'}
-  shards.write_run(root / 'other', [30], 40, environment=environment)
+  shards.write_run(root / 'other', [30], 40, environment={'game': 'Breakout'})
   arguments = root / 'other', '--fingerprints', printed
   assert message in run.error('verify', *arguments)
 

@@ -24,12 +24,8 @@ def read_all(*paths, with_frames=True):
 
 # Place of the eighth step of the last episode, which begins in row 197 with padding.
 # An imported shard has whole episodes; the first has three.
-PLACES = {
-  'shards': (2, 4),
-  'small shards': (6, 0),
-  'store': (2, 4),
-  'imported': (1, 10),
-}
+PLACES = {'shards': (2, 4), 'small shards': (6, 0), 'store': (2, 4)}
+PLACES['imported'] = 1, 10
 PARTS = slice(3), slice(3, None)
 EPISODES = len(runs.LENGTHS)
 ROWS = sum(runs.LENGTHS)

@@ -80,8 +80,7 @@ def test_unreachable_server(run, monkeypatch):
 def test_passwords_and_tokens_are_not_written(root, server, run, data_dir):
   host = server.url.removeprefix('http://')
   out = run.output(f'http://me:secret@{host}/?token=secret')
-  manifest = (data_dir / manifests.FILE_NAME).read_text()
-  assert 'secret' not in out + manifest
+  assert 'secret' not in out + (data_dir / manifests.FILE_NAME).read_text()
   assert_complete(root, data_dir)
 
 
@@ -104,8 +103,7 @@ def test_web_page_instead_of_a_file_is_not_found(server):
 
 def test_change_while_reading_is_detected(root):
   path = root / RUN / FRAMES
-  remote = fetch.connect(str(root), 10)
-  _, _, chunks = remote.open(f'{RUN}/{FRAMES}')
+  _, _, chunks = fetch.connect(str(root), 10).open(f'{RUN}/{FRAMES}')
   path.write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):
     list(chunks)

@@ -76,8 +76,7 @@ def test_another_store_is_not_continued(unplugged, run, store, pong, tmp_path):
   """One of another run, or of another file."""
   code, out, _ = run(unplugged, UNPLUGGED, '--checkpoints=0,2')
   assert code == 0 and 'note: Pong/1: no shard between 0 and 2\n' in out
-  other = tmp_path / 'other' / 'Pong' / '2'
-  shutil.copytree(store, other)
+  shutil.copytree(store, tmp_path / 'other' / 'Pong' / '2')
   shutil.copy(pong / NAMES[0], pong / NAMES[0].replace('run_1', 'run_2'))
   err = run.error(unplugged, *FLAGS, '--dry_run', '--run=2', to='other')
   assert 'is a store of run 1 of Pong' in err and 'not of run 2' in err

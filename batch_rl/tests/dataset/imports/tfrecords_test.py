@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import pathlib
 import tracemalloc
+from unittest import mock
 
 import google_crc32c
 import numpy as np
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_rl.dataset.imports import tfrecords
+from batch_rl.dataset.shards.shard_reader import ReadError
 from batch_rl.tests.dataset.checks.run_files import flipped
 from batch_rl.tests.dataset.unplugged import unplugged_files
+from batch_rl.utils import files
 
 # Beyond a buffer of igzip, too.
 RECORDS = [b'', b'one', np.random.default_rng(0).bytes(1_300_000), b'x' * 5000]
@@ -50,13 +53,20 @@ def test_records_positions_and_digest(path):
 
 def test_several_gzip_members(tmp_path):
   path = tmp_path / 'file'
-  parts = [gzip.compress(record(data)) for data in RECORDS]
-  path.write_bytes(b''.join(parts))
+  path.write_bytes(b''.join([gzip.compress(record(data)) for data in RECORDS]))
   assert read(path) == RECORDS
   # A record may lie in two members.
   whole = record(b'one') + record(b'two')
   path.write_bytes(gzip.compress(whole[:25]) + gzip.compress(whole[25:]))
   assert read(path) == [b'one', b'two']
+
+
+@pytest.mark.parametrize('error', [MemoryError(), ReadError(5, 'D')])
+def test_a_failed_read_is_no_damage(path, monkeypatch, error):
+  fail = mock.Mock(side_effect=error)
+  monkeypatch.setattr(files.HashedFile, 'readinto', fail)
+  with pytest.raises(type(error)):
+    read(path)
 
 
 def test_a_length_that_looks_like_gzip(tmp_path):

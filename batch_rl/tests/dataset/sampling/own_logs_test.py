@@ -42,8 +42,7 @@ def test_padding_is_that_of_the_manifest(tmp_path, logged_size, stack_size):
   )
   batch = all_transitions(tmp_path, stack_size)
   begins = np.cumsum([0, *([30, 5] * 8)[:-1]])
-  skipped = max(stack_size - logged_size, 0)
-  late = (begins[:, None] + np.arange(skipped)).ravel()
+  late = (begins[:, None] + np.arange(max(stack_size - logged_size, 0))).ravel()
   expected = np.setdiff1d(np.flatnonzero(~columns['last']), late)
   np.testing.assert_array_equal(batch.action, columns['action'][expected])
   newest = batch.windows[:, stack_size - 1]

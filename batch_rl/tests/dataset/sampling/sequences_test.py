@@ -74,8 +74,7 @@ def assert_is_as_expected(sampler, run, present, selected=None):
     batch = sampler.gather(sampler.steps())
   known_runs.assert_same(compiled, batch)
   assert (batch.frames == batch.frames[..., :1, :1]).all()
-  rows = np.where(batch.mask, np.array(kept)[batch.rows], -1)
-  columns = [rows, *batch[2:]]
+  columns = [np.where(batch.mask, np.array(kept)[batch.rows], -1), *batch[2:]]
   for i, (frames, steps) in enumerate(expected.values()):
     assert batch.frames[i, :, 0, 0].tolist() == frames
     assert list(zip(*(c[i].tolist() for c in columns), strict=True)) == steps

@@ -160,8 +160,7 @@ def test_values_that_do_not_fit_are_not_logged(tmp_path):
   with pytest.raises(ValueError, match='stack_size=0'):
     shards.make_log(tmp_path, 40, stack_size=0)
   frame = np.ones((2, 2), np.uint8)
-  unknown = {'num_actions': None}
-  with shards.make_log(tmp_path, 40, environment=unknown) as log:
+  with shards.make_log(tmp_path, 40, environment={'num_actions': None}) as log:
     log.add(frame, 1, 0.5, False)
     for name, wrong in (
       ('observation', (frame[0], 1, 0.5, False)),

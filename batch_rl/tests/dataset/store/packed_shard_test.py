@@ -135,8 +135,7 @@ def test_wrong_lengths_and_offsets_are_refused(directory):
   for name in packed_columns.NAMES:
     column = getattr(packed.columns, name)
     shorter = packed.columns._replace(**{name: column[:-1]})
-    dates = column.astype('M8[s]')
-    other = packed.columns._replace(**{name: dates})
+    other = packed.columns._replace(**{name: column.astype('M8[s]')})
     for wrong in (shorter, other):
       with pytest.raises(ValueError, match=name):
         packed._replace(columns=wrong).check()

@@ -212,8 +212,7 @@ def test_full_disk_leaves_no_partial_shard(tmp_path):
       store.convert(str(logs), str(directory))
   assert not list(directory.glob('shard-*'))
   store.convert(str(logs), str(directory))
-  content = json.loads((directory / 'store.json').read_text())
-  assert content['shards'] == [0, 1]
+  assert json.loads((directory / 'store.json').read_text())['shards'] == [0, 1]
 
 
 def test_a_conversion_continues_without_a_removed_shard(tmp_path, monkeypatch):

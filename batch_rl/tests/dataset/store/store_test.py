@@ -28,8 +28,7 @@ def test_rows_are_shards_in_time_order(tmp_path_factory, on_disk, length, data):
   has_gap = max(present) - min(present) >= len(present)
   assert bool(opened.problems) == has_gap
   assert all('no shard between' in problem for problem in opened.problems)
-  starts = np.arange(len(kept) + 2)
-  windows = opened.windows(starts, length)[..., 0, 0]
+  windows = opened.windows(np.arange(len(kept) + 2), length)[..., 0, 0]
   for start, window in enumerate(windows.tolist()):
     expected = [
       run.rows[row].frame

@@ -21,8 +21,7 @@ class OfAUser(Quantile):
 
 
 def bind(*lines, agent=Quantile):
-  statements = gin_lines.load([], ['\n'.join(lines)])
-  any_agent.bind(statements, REGISTRY, agent)
+  any_agent.bind(gin_lines.load([], ['\n'.join(lines)]), REGISTRY, agent)
 
 
 @pytest.mark.parametrize(
