@@ -261,8 +261,7 @@ class ActionChoice:
       seeds: Seeds of the states, int64 (n, 2); unused if the choice does not draw.
     """
     if not self.draws:
-      actions = self._function(outputs, tf.zeros(2, tf.int64))
-      return tf.cast(actions, tf.int64)
+      return tf.cast(self._function(outputs, tf.zeros(2, tf.int64)), tf.int64)
 
     def choose(row):
       one, seed = row

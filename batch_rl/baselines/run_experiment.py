@@ -1,6 +1,7 @@
 """Runner of online training, which logs every transition."""
 
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ def create_online_agent(
   replay_log_dir: str,
   agent_name: str | None = None,
   summary_writer: Any = None,
-  init_checkpoint_dir: str | None = None,
+  init_checkpoint_dir: str | os.PathLike[str] | None = None,
 ) -> logged_agent.LoggedAgentMixin | random_agent.RandomAgent:
   """Creates an agent that logs its experience, with the seed of the run.
 

@@ -91,8 +91,7 @@ class SequenceBatch(NamedTuple):
     """Stacks of frames, (n, length, stack_size, *frame_shape)."""
     length = self.rows.shape[1]
     stack_size = self.frames.shape[1] - length + 1
-    places = jnp.arange(length)[:, None] + jnp.arange(stack_size)
-    return self.frames[:, places]
+    return self.frames[:, jnp.arange(length)[:, None] + jnp.arange(stack_size)]
 
 
 class DeviceBatches(batch_stream.BatchStream):
@@ -105,7 +104,8 @@ class DeviceBatches(batch_stream.BatchStream):
     sampler: Sampler of the run, e.g. `run.transitions(seed=1)`, or of sequences.
     batch_size: Number of entries in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1.
-    ahead: Number of batches prefetched, at least 1.
+    ahead: Number of batches prefetched, at least 1; of small ones, up to
+      `ahead / threads - 1` more.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
     device: Device or sharding for `jax.device_put`; None for the default device.

@@ -15,7 +15,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
   directory: str | os.PathLike[str],
   *,
   cache_dir: str | os.PathLike[str] | None = None,
-  shards: Sequence[int] | None = None,
+  shards: int | Sequence[int] | None = None,
   skip_damaged: bool = False,
   preload: bool = False,
   show_progress: bool = True,
@@ -27,7 +27,7 @@ def open(  # noqa: A001  (used as `dataset.open`)
     cache_dir: Directory for compressed runs, memory-mapped and shared with other
       processes and later runs. None to keep this run in memory only. A store needs
       none.
-    shards: Numbers of the shards to use, ascending; None for all.
+    shards: Number or numbers of the shards to use, ascending; None for all.
     skip_damaged: Whether to skip damaged shards, with a warning, rather than fail.
     preload: Whether to read a cached run or store into memory in advance, for disks
       with slow random access.

@@ -165,7 +165,8 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
     batch_size: Number of transitions in a batch, at least 1.
     threads: Number of threads that prepare batches, at least 1; of each worker
       process, if there are some.
-    ahead: Number of batches prefetched, at least 1.
+    ahead: Number of batches prefetched, at least 1; of small ones, up to
+      `ahead / threads - 1` more.
     batches_per_epoch: Number of batches after which an iteration ends, at least 1;
       None for an endless one. The next iteration has the batches that follow.
     pin_memory: Whether the threads copy the batches into pinned memory.

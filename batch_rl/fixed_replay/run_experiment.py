@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +27,9 @@ REGISTRY.load_all()  # gin then knows their names
 def create_offline_agent(
   sess: tf.compat.v1.Session | None,
   environment: Any,
-  replay_data_dir: str | None,
+  replay_data_dir: str | os.PathLike[str] | None,
   agent_name: str | None = None,
-  init_checkpoint_dir: str | None = None,
+  init_checkpoint_dir: str | os.PathLike[str] | None = None,
   summary_writer: Any = None,
 ) -> fixed_replay_agent.FixedReplayAgentMixin:
   """Creates an agent that trains on a fixed replay, with the seed of the run.
@@ -149,7 +150,10 @@ class FixedReplayRunner(runner.RecordedRunner):
       )
     if not hasattr(memory := self._agent._replay.memory, 'describe'):
       name = type(self._agent).__name__
-      raise ValueError(f'{name} has no logged data: pass replay_data_dir.')
+      raise ValueError(
+        f'{name} has no logged data: pass replay_data_dir, or return a '
+        'WrappedFixedReplayBuffer from a _build_replay_buffer of your own.'
+      )
     self._compare_data(memory)
     name, given = 'evaluation_environments', self._evaluation_environments
     run_record.compare(

@@ -102,8 +102,7 @@ def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:
   for method, run in compared.runs:
     part = share(run)
     if part and (run.game, part) in load():
-      of_game = own.setdefault((run.game, part), {})
-      of_game.setdefault(method, []).append(run)
+      own.setdefault((run.game, part), {}).setdefault(method, []).append(run)
   if not own:
     return [], []
   rows, records = [], []

@@ -216,7 +216,8 @@ def describe(environment: Any) -> dict[str, Any]:
   try:
     # As it is read from the record: JSON has neither tuples nor keys that are numbers.
     text = json.dumps(described).encode()
-    return json_schema.parse(text, manifests.ENVIRONMENT_SCHEMA)
+    named = {'game': json_schema.Required(str)}
+    return json_schema.parse(text, manifests.ENVIRONMENT_SCHEMA | named)
   except (TypeError, ValueError) as error:
     raise ValueError(
       f'{name(environment)}.describe() does not fit the record of a run: {error}.'

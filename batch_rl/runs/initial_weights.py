@@ -211,7 +211,6 @@ def latest_checkpoint(directory: str) -> str:
   Raises:
     ValueError: If there is no checkpoint.
   """
-  directory = os.fspath(directory)
   for checkpoint in reversed(checkpoints.find(_run_directory(directory))):
     if problem := checkpoint.problem():
       logging.warning('%s.', problem)

@@ -85,7 +85,8 @@ class RecordedRunner(run_experiment.Runner):
     if not callable(create_environment_fn):
       kind = type(create_environment_fn).__name__
       raise ValueError(
-        f'create_environment_fn is a {kind}: bind it without ().'
+        f'create_environment_fn is a {kind}, not a function: give the function or '
+        'class itself, in gin @MyEnv without ().'
       )
     base_dir = os.fspath(base_dir)
     if tf.compat.v1.global_variables():

@@ -87,8 +87,7 @@ class Monitor:
     """
     works = self._workloads.values()
     train = sum(work.iterations * work.train for work in works)
-    evaluation = sum(work.iterations * work.eval for work in works)
-    return train, evaluation
+    return train, sum(work.iterations * work.eval for work in works)
 
   def table(self, height: int) -> rich.table.Table:
     """Returns a table with a line for each of the most important cells.

@@ -107,7 +107,7 @@ class FixedReplayRunnerTest(absltest.TestCase):
     self.assertIn(
       'with other arguments; continuing: + sticky', str(logs.output)
     )
-    with self.assertRaisesRegex(ValueError, 'is a dict: bind it without'):
+    with self.assertRaisesRegex(ValueError, 'is a dict, not a function'):
       self.make_runner(3, create_environment_fn={})
     with locks.try_lock(f'{self.base_dir}/.lock'):
       with self.assertRaisesRegex(ValueError, 'in use by process'):

@@ -21,5 +21,4 @@ def hash_rows(rows: np.ndarray) -> np.ndarray:
     return np.empty(0, np.uint64)
   content: Any = np.ascontiguousarray(rows)
   content = content.reshape(len(rows), -1).view(np.uint8)
-  hashes = map(xxhash.xxh64_intdigest, content)
-  return np.fromiter(hashes, np.uint64, len(rows))
+  return np.fromiter(map(xxhash.xxh64_intdigest, content), np.uint64, len(rows))

@@ -51,7 +51,7 @@ class LoggedAgentMixin(
     num_actions: int,
     replay_log_dir: str,
     seed: int | None = None,
-    init_checkpoint_dir: str | None = None,
+    init_checkpoint_dir: str | os.PathLike[str] | None = None,
     **kwargs: Any,
   ):
     # The second name is for code of 2020.
@@ -62,7 +62,7 @@ class LoggedAgentMixin(
     super().__init__(sess, num_actions, **kwargs)
     session_calls.shorten(self._sess)
     if init_checkpoint_dir is not None:
-      initial_weights.load(self._sess, init_checkpoint_dir)
+      initial_weights.load(self._sess, os.fspath(init_checkpoint_dir))
 
   @property
   def replay_log(self) -> replay_log.ReplayLog:

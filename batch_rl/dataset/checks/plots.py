@@ -94,8 +94,7 @@ def _plot_returns(statistics: run_statistics.RunStatistics, axes: Any) -> None:
     top = np.array([np.percentile(r, high) for r in returns])
     style = {'color': _COLOR, 'alpha': alpha, 'label': label}
     axes.bar(x, top - bottom, 0.7, bottom, **style)
-  means = [r.mean() for r in returns]
-  axes.plot(x, means, 'o-', color=_ACCENT, label='mean')
+  axes.plot(x, [r.mean() for r in returns], 'o-', color=_ACCENT, label='mean')
   axes.set(ylabel='return', xlabel='shard')
   axes.xaxis.get_major_locator().set_params(integer=True)
   axes.use_sticky_edges = False

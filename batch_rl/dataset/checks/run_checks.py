@@ -250,8 +250,7 @@ def _compare(
     for entry in manifest['shards']
     if entry.get('suffix') is not None
   }
-  data_dir = os.path.dirname(manifest_path)
-  places = data_dir, 'the manifest'
+  places = os.path.dirname(manifest_path), 'the manifest'
   for suffix in sorted(described.keys() ^ {checks.suffix for checks in shards}):
     missing, there = places if suffix in described else places[::-1]
     message = f'Shard {suffix} is in {there}, but not in {missing}.'

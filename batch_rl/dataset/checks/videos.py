@@ -71,8 +71,7 @@ def write_episode(
   """
   rows = np.arange(statistics.first[number], statistics.last[number] + 1)
   images = frame_images.read_images(statistics.data, rows)
-  scale = max(_SCALE, _PIXELS // max(images.shape[1:3]))
-  write_images(images, path, scale)
+  write_images(images, path, max(_SCALE, _PIXELS // max(images.shape[1:3])))
 
 
 def write_images(

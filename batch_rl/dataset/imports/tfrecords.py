@@ -8,6 +8,7 @@ Files are not trusted: both checksums of every record are verified, gzip's own, 
 and memory is bounded by `MAX_RECORD_BYTES`.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -43,10 +44,12 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
   """
   try:
     file = open(path, 'rb')
-  except OSError as error:
-    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
-  with file:
     head = file.read(_HEAD_BYTES)
+  except OSError as error:
+    if error.errno == errno.ENOENT:
+      raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
+    raise shard_reader.ReadError(*error.args[:2], path) from error
+  with file:
     file.seek(0)
     stream: Any = files.HashedFile(file, digest)
     # The length of a record may look like the beginning of a gzip file.

@@ -1,5 +1,6 @@
 """Batches of a sampler in order, prefetched and resumable, for any framework."""
 
+import types
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -124,8 +125,8 @@ class BatchStream:
     end = None if size is None else (epoch + 1) * size
     sampler: Any = self.sampler
     batch_size, ahead, threads = self.batch_size, self._ahead, self._threads
-    together, method = 1, getattr(sampler.batch, '__func__', None)
-    if count == 1 and method is sampler_lib.Sampler.batch:
+    together, plain = 1, types.MethodType(sampler_lib.Sampler.batch, sampler)
+    if count == 1 and sampler.batch == plain:  # not a method of one's own
       together = prefetch.together(batch_size, ahead, threads)
 
     def load(step: int, wanted: int) -> list[Any]:

@@ -99,8 +99,7 @@ class SequenceSampler(row_sampler.RowSampler):
   ):
     row_sampler.check_counts(length=length, stack_size=stack_size)
     self.length = int(length)
-    complete = 'complete ' * complete_only
-    self._rows_name = f'step of a {complete}trajectory'
+    self._rows_name = f'step of a {"complete " * complete_only}trajectory'
     # A window has the frames of a sequence.
     window, discounts = int(length + stack_size - 1), np.zeros(0, np.float32)
     super().__init__(

@@ -71,8 +71,7 @@ class Trajectories(NamedTuple):
   def between(self, first: int, last: int) -> 'Trajectories':
     """Returns a copy that selects nothing outside the rows `[first, last)`."""
     start = np.maximum(self.start, first)
-    stop = np.minimum(self.stop, last)
-    return self._replace(start=start, stop=stop)
+    return self._replace(start=start, stop=np.minimum(self.stop, last))
 
 
 def _share(fraction: float, count: int) -> int:

@@ -183,8 +183,7 @@ def _parse_header(stream: Any) -> Header:
   magic = stream.read(8)
   if magic[:6] != b'\x93NUMPY':
     raise ValueError('it is not a .npy file')
-  length_bytes = 2 if magic[6] == 1 else 4
-  length = int.from_bytes(stream.read(length_bytes), 'little')
+  length = int.from_bytes(stream.read(2 if magic[6] == 1 else 4), 'little')
   text = stream.read(min(length, 10_000))
   match = _NPY_HEADER.fullmatch(text)
   if match is None:

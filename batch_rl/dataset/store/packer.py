@@ -34,7 +34,7 @@ class PackedRun(frame_blocks.RunFrames):
 
   Args:
     data_dir: Directory of the shards (`<run>/replay_logs`), or a store.
-    suffixes: Numbers of the shards to use, ascending; None for all.
+    suffixes: Number or numbers of the shards to use, ascending; None for all.
     directory: Directory to keep packed shards in, for other runs and processes
       too; None for memory only.
     max_rows: Number of rows to use from the start of each shard's ring; None for
@@ -60,7 +60,7 @@ class PackedRun(frame_blocks.RunFrames):
   def __init__(
     self,
     data_dir: str,
-    suffixes: Sequence[int] | None = None,
+    suffixes: int | Sequence[int] | None = None,
     directory: str | None = None,
     max_rows: int | None = None,
     preload: bool = False,
@@ -85,8 +85,9 @@ class PackedRun(frame_blocks.RunFrames):
     )
     self.is_on_disk = self._directory is not None
     available = store_directory.list_shards(data_dir, skip_damaged)
-    chosen = available if suffixes is None else suffixes
-    self.requested = np.atleast_1d(chosen).tolist()
+    chosen: Any = available if suffixes is None else suffixes
+    is_one = isinstance(chosen, int | np.integer)
+    self.requested = [chosen] if is_one else list(chosen)
     if not self.requested or sorted(set(self.requested)) != self.requested:
       raise ValueError(
         f'shards={self.requested}: give at least one number, in ascending order.'

@@ -90,9 +90,9 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
     self,
     sess: tf.compat.v1.Session | None,
     num_actions: int,
-    replay_data_dir: str | None,
+    replay_data_dir: str | os.PathLike[str] | None,
     replay_suffix: int | None = None,
-    init_checkpoint_dir: str | None = None,
+    init_checkpoint_dir: str | os.PathLike[str] | None = None,
     updates_per_run: int = 50,
     jit_compile: bool = False,
     seed: int | None = None,
@@ -104,7 +104,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
       # A subclass's, as of 2020, would read data.
       build = FixedReplayAgentMixin._build_replay_buffer
       vars(self)['_build_replay_buffer'] = lambda staging: build(self, staging)
-    self._replay_data_dir = replay_data_dir and os.fspath(replay_data_dir)
+    self._replay_data_dir = os.fspath(replay_data_dir or '') or None
     self._replay_suffix = replay_suffix
     self._init_checkpoint_dir = init_checkpoint_dir  # For the 2020 API.
     self._updates_per_run = updates_per_run
@@ -146,7 +146,7 @@ class FixedReplayAgentMixin(loss_agent.LossAgent):
         )
     self._build_acting()
     if init_checkpoint_dir is not None:
-      initial_weights.load(self._sess, init_checkpoint_dir)
+      initial_weights.load(self._sess, os.fspath(init_checkpoint_dir))
 
   def train_steps(self, count: int) -> Iterator[float]:
     """Trains with an update every `update_period` agent steps.

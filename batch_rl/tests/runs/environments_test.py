@@ -112,7 +112,9 @@ def test_a_description_is_as_json_reads_it():
   assert environments.describe(own)['own'] == [{'1': 2}]
 
 
-@pytest.mark.parametrize('own', [{'frame_skip': 1.5}, {'mass': np.int64(1)}])
+@pytest.mark.parametrize(
+  'own', [{'frame_skip': 1.5}, {'m': np.int8(1)}, {'game': None}]
+)
 def test_a_description_that_a_record_cannot_hold_is_refused(own):
   with pytest.raises(ValueError, match=r'Namespace.describe\(\) does not'):
     environments.describe(without('', describe=lambda: own))
