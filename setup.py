@@ -171,11 +171,11 @@ def setup(requirements: list[str], version: str = VERSION) -> None:
       include=['batch_rl', 'batch_rl.*'], exclude=['batch_rl.tests*']
     ),
     entry_points={'console_scripts': ['batch-rl = batch_rl.__main__:main']},
-    # configs/, fingerprints/ and scores/ are no packages, hence their paths.
+    # fingerprints/ and scores/ are no packages, hence their paths.
     package_data={
       '': [
-        *('configs/*.gin', 'protocols/*.gin', 'scores/*.csv'),
-        *('fingerprints/*.json', '*.csv', '*.yaml', 'py.typed'),
+        *('*.gin', 'scores/*.csv', 'fingerprints/*.json'),
+        *('*.csv', '*.yaml', 'py.typed'),
         *('page.*', 'methods.txt', 'plots.mplstyle'),  # of reports
       ]
     },

@@ -37,6 +37,8 @@ def test_an_sdist_is_a_clone_and_its_wheel_the_package(tmp_path):
     for name in tracked.split('\0')
     if name.startswith('batch_rl/') and not name.startswith('batch_rl/tests/')
   }
+  folders = {os.path.dirname(name) for name in names if name.endswith('.gin')}
+  assert {f'{folder}/__init__.py' for folder in folders} <= names
   # A user's file includes one of the installed package, from any directory.
   packed.extractall(tmp_path / 'site')
   inner = 'batch_rl/baselines/configs/inner.gin'
@@ -45,6 +47,7 @@ def test_an_sdist_is_a_clone_and_its_wheel_the_package(tmp_path):
   code = """
 import gin
 from batch_rl.runs import gin_files
+gin.parse_config_file('mine.gin'); gin.clear_config()
 gin_files.apply(gin_files.read(['mine.gin'], []))
 print(gin_files.__file__, gin.query_parameter('capacity/gin.macro.value'))
 """

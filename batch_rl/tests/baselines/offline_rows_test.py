@@ -24,8 +24,7 @@ def write_log(
       for step in range(length):
         frame = random.integers(1, 256, SHAPE)
         action = int(random.integers(num_actions))
-        reward_now = reward * random.integers(2)
-        log.add(frame, action, reward_now, step == length - 1)
+        log.add(frame, action, reward * random.integers(2), step == length - 1)
 
 
 @pytest.fixture

@@ -46,8 +46,7 @@ def test_stitched_dumps_of_a_ring_are_the_rows_added(counts, capacity, numbers):
     assert found.tolist() == list(range(max(begin, end), count))
     assert placement.follows == (0 < end and begin <= end)
     assert (placement.suffix, placement.capacity) == (suffix, capacity)
-    is_next = suffix - 1 in suffixes[: suffixes.index(suffix)]
-    lost += begin > end and is_next
+    lost += begin > end and suffix - 1 in suffixes[: suffixes.index(suffix)]
     repeated += begin < end
     end = count
   text = ' '.join(problems)

@@ -190,8 +190,7 @@ def test_a_range_is_what_its_words_say():
 def test_settings_of_other_classes_affect_results():
   results = settings.Affects.RESULTS
   for name, setting in settings.SETTINGS.items():
-    is_of_any_class = setting.owner == r'\w+'
-    expected = setting.affects if is_of_any_class else results
+    expected = setting.affects if setting.owner == r'\w+' else results
     assert settings.affects(f'mine/my.Other.{name}') is expected, name
   assert settings.affects('MyAgent.weight_of_mine') is results
 

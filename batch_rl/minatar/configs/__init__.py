@@ -1,0 +1,1 @@
+"""gin files of MinAtar; a package, so that gin finds them anywhere."""
