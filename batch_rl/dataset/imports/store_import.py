@@ -376,7 +376,8 @@ def import_parts(
         except OSError as error:
           where = f'{error.filename}: ' if error.filename else ''
           raise OSError(
-            f'The import of {directory} has stopped: {where}{files.reason(error)}; '
-            'imported shards are kept, and the same command resumes.'
+            f'The import of {directory} has stopped: {where}'
+            f'{files.reason(error).rstrip(".")}; imported shards are kept, and the same '
+            'command resumes.'
           ) from error
     return {'left_out': left_out} if left_out else store.finish()

@@ -8,7 +8,6 @@ Files are not trusted: both checksums of every record are verified, gzip's own, 
 and memory is bounded by `MAX_RECORD_BYTES`.
 """
 
-import errno
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -46,9 +45,8 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
     file = open(path, 'rb')
     head = file.read(_HEAD_BYTES)
   except OSError as error:
-    if error.errno == errno.ENOENT:
-      raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
-    raise shard_reader.ReadError(*error.args[:2], path) from error
+    shard_reader.raise_failed_read(error, path)
+    raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
   with file:
     file.seek(0)
     stream: Any = files.HashedFile(file, digest)
@@ -69,8 +67,7 @@ def read(path: str, digest: Any = None) -> Iterator[tuple[bytes, int]]:
       except MemoryError:
         raise
       except Exception as error:  # gzip's and isal's have no common base
-        if isinstance(error, OSError) and error.errno is not None:
-          raise shard_reader.ReadError(*error.args[:2], path) from error
+        shard_reader.raise_failed_read(error, path)
         total = os.fstat(file.fileno()).st_size
         reason = ' '.join(str(error).split()) or type(error).__name__
         raise ValueError(

@@ -56,6 +56,21 @@ class ReadError(OSError):
   """A file that cannot be read at the moment, and may be intact."""
 
 
+def raise_failed_read(error: Exception, path: str) -> None:
+  """Raises a ReadError if an error leaves open whether a file is intact.
+
+  Args:
+    error: Error of reading a file, from the system or from `files`.
+    path: Path for the message, if the error has none.
+  """
+  cause = error if isinstance(error, OSError) else error.__cause__
+  if not isinstance(cause, OSError) or cause.errno in (None, errno.ENOENT):
+    return
+  raise ReadError(
+    f'{cause.filename or path} cannot be read: {cause.strerror}.'
+  ) from error
+
+
 class _DtypeError(ValueError):
   """A column in another dtype, which may be intact."""
 

@@ -18,7 +18,6 @@ the entry after the last.
 
 import base64
 import contextlib
-import errno
 import hashlib
 import mmap
 import os
@@ -180,7 +179,7 @@ def open_packed(
     packed.check()
     return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
-    raise_failed_read(error, binary_path)
+    shard_reader.raise_failed_read(error, binary_path)
     raise ValueError(
       f'{binary_path} cannot be used ({error}); delete it and {description_path}. A '
       'cache packs the shard again; for a store, run the command that made it again.'
@@ -193,21 +192,6 @@ def _allow_many_files() -> None:
   if soft != hard:
     with contextlib.suppress(OSError, ValueError):
       resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def raise_failed_read(error: Exception, path: str) -> None:
-  """Raises a ReadError if an error leaves open whether a file is intact.
-
-  Args:
-    error: Error of reading a store's file, from the system or from `files`.
-    path: Path for the message, if the error has none.
-  """
-  cause = error if isinstance(error, OSError) else error.__cause__
-  if not isinstance(cause, OSError) or cause.errno in (None, errno.ENOENT):
-    return
-  raise shard_reader.ReadError(
-    f'{cause.filename or path} cannot be read: {cause.strerror}.'
-  ) from error
 
 
 def read_description(description_path: str) -> dict[str, Any]:
@@ -266,6 +250,6 @@ def is_fresh(packed: PackedShard, data_dir: str) -> bool:
         return False
       source['mtime_ns'] = found['mtime_ns']
     except (OSError, ValueError) as error:
-      raise_failed_read(error, path)
+      shard_reader.raise_failed_read(error, path)
       raise
   return True

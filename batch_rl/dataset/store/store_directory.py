@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import logging
 
-from batch_rl.dataset.shards import manifests, shard_files
+from batch_rl.dataset.shards import manifests, shard_files, shard_reader
 from batch_rl.dataset.store import packed_shard
 from batch_rl.utils import files, locks
 
@@ -136,7 +136,7 @@ class StoreDirectory:
       if hashlib.sha256(dictionary).hexdigest() != description['dictionary']:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
-      packed_shard.raise_failed_read(error, self.path)
+      shard_reader.raise_failed_read(error, self.path)
       raise ValueError(
         f'{self.path} cannot be used ({error}); delete it, and run the command that made '
         'it again.'
