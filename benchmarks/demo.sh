@@ -6,9 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${VENV:-.venv}/bin/python
 demo=${DEMO_DIR:-demo}
-part=1 most=27000 sample=data/Pong/1  # most: agent steps an episode
+# Agent steps an episode at most, iterations, and transitions for diagnostics.
+part=1 most=27000 iterations=2 probe=2048 sample=data/Pong/1
 if [ "${1:-}" = --quick ]; then
-  part=20 most=100 sample=$demo/data/Pong/1
+  part=20 most=100 iterations=1 probe=32 sample=$demo/data/Pong/1
 fi
 if [ -e "$demo" ] && [ ! -e "$demo/.made_by_demo" ]; then
   echo "$demo was not made by an earlier demo; choose another DEMO_DIR." >&2
@@ -45,7 +46,8 @@ printf '\n=== 4 of 4: REM trains on the sample and is evaluated in Pong ===\n'
 show "$python" -um batch_rl.fixed_replay.train \
   --base_dir="$demo/rem" --replay_dir="$sample" --seed=1 \
   --gin_files=batch_rl/fixed_replay/configs/rem.gin \
-  --gin_bindings='FixedReplayRunner.num_iterations=2' \
+  --gin_bindings='FixedReplayRunner.num_iterations='$iterations \
+  --gin_bindings='FixedReplayRunner.probe_size='$probe \
   --gin_bindings='FixedReplayRunner.max_steps_per_episode='$most \
   --gin_bindings='FixedReplayRunner.training_steps='$((4000 / part)) \
   --gin_bindings='FixedReplayRunner.evaluation_steps='$((1000 / part))

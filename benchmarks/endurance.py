@@ -48,13 +48,14 @@ from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
 from batch_rl.runs import progress
 from batch_rl.sweep import stop_with_parent
 from batch_rl.utils import choices, files, machine, programs
-from benchmarks import logs, measuring, processes
+from benchmarks import measuring, processes
 
 KEPT = pathlib.Path('benchmarks/measured/endurance.csv')
 MEMORY, RATE = 0.02, 0.1  # largest changes of a steady run
 PERIOD = 60.0  # seconds between samples
 MINUTES = 22.5  # of processor time a run
-SIZES = ('atari', 'minatar')
+DATA = {'atari': 'data/Pong/1', 'minatar': 'data/MinAtar-Breakout/1'}
+SIZES = tuple(DATA)
 # Training (updates offline, agent steps online) and agent steps of evaluation in an iteration.
 # Iterations are short, so that evaluations and checkpoints take part in each third.
 EXTENT = {
@@ -67,8 +68,8 @@ _REFERENCE = np.full((48, 48), 0.1, np.float32)
 # Agent steps at most: training ends with an episode.
 EPISODE = {'minatar': 2500, 'atari': 200}
 if measuring.QUICK:
-  PERIOD, MINUTES, SIZES = 0.0, 0.25, ('atari',)
-  EXTENT = {('offline', 'atari'): (20, 20), ('online', 'atari'): (500, 20)}
+  PERIOD, MINUTES, SIZES = 0.0, 0.18, ('minatar',)
+  EXTENT = {('offline', 'minatar'): (100, 50), ('online', 'minatar'): (250, 50)}
 
 
 class Run(NamedTuple):
@@ -138,11 +139,6 @@ class Endurance:
   def __init__(self, work_dir: pathlib.Path, cpu_seconds: float):
     self.stop = threading.Event()
     self._work_dir, self._cpu_seconds = work_dir, cpu_seconds
-    atari = pathlib.Path('data/Pong/1')
-    if measuring.QUICK:
-      atari = pathlib.Path(logs.make('Pong')).parent
-    minatar = pathlib.Path('data/MinAtar-Breakout/1')
-    self._data = {'atari': atari, 'minatar': minatar}
 
   def work(self, run: Run) -> pd.DataFrame:
     """Runs an agent for its time; returns its samples, and writes them.
@@ -201,7 +197,7 @@ class Endurance:
     else:
       package, runner = 'fixed_replay', 'FixedReplayRunner'
       training *= 4  # agent steps
-      data = f'--replay_dir={self._data[run.size]}'
+      data = f'--replay_dir={DATA[run.size]}'
     gin_files = [f'batch_rl/{package}/configs/{run.agent}.gin']
     if run.size == 'minatar':
       gin_files.append(f'batch_rl/minatar/configs/{run.job}.gin')

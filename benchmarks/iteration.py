@@ -1,6 +1,6 @@
 """The speed of training: updates and evaluation offline, agent steps online.
 
-  python -um benchmarks.iteration [--quick]
+  python -um benchmarks.iteration [--parts updates evaluation online] [--quick]
 
 Updates, interleaved so that disturbances affect all variants alike:
 
@@ -122,20 +122,20 @@ def dopamine_loop(name: str) -> Callable[[], None]:
   """Returns a function that runs updates as Dopamine's agents do."""
   agent = dopamine_agent(name)
 
-  def updates():
+  def train():
     for _ in range(UPDATES * agent.update_period):
       agent._train_step()
 
-  return updates
+  return train
 
 
 def times(name: str) -> dict[str, np.ndarray]:
   """Returns the seconds of each round by variant, and the share spent waiting."""
-  agent = offline_agent(name)
-  constant = constant_loop(agent)
-  steps = UPDATES * agent.update_period
   default = {'TF_CPU_ALLOCATOR_USE_BFC': 'false'}  # TensorFlow's
   with measuring.apart(dopamine_loop, name, **default) as dopamine_updates:
+    agent = offline_agent(name)
+    constant = constant_loop(agent)
+    steps = UPDATES * agent.update_period
     taken = measuring.interleave(
       {
         # Before and after: the machine's speed drifts within minutes.
@@ -294,8 +294,8 @@ def online_agent(directory: str | None):
     return logged_dqn_agent.LoggedDQNAgent(None, NUM_ACTIONS, directory, **ways)
 
 
-def table() -> None:
-  """Prints the rows of the table."""
+def updates() -> None:
+  """Prints the rows of updates and diagnostics."""
   for name in AGENTS:
     found = times(name)
     ours, constant, dopamine = (
@@ -329,6 +329,10 @@ def table() -> None:
       '',
       '2 %',
     )
+
+
+def evaluation() -> None:
+  """Prints the rows of evaluation."""
   for name in AGENTS:
     found = evaluation_times(name)
     for count in ENVIRONMENTS:
@@ -340,15 +344,24 @@ def table() -> None:
         '2.5 x' if count == 8 else '',
       )
     evaluation_by_cores(name)
-  online()
 
 
 def main() -> None:
   """Prints the table."""
-  measuring.parser(__doc__).parse_args()
+  parts = {'updates': updates, 'evaluation': evaluation, 'online': online}
+  parser = measuring.parser(__doc__)
+  parser.add_argument(
+    '--parts',
+    nargs='+',
+    choices=[*parts],
+    default=[*parts],
+    help='default: all',
+  )
+  options = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()
-  table()
+  for part in options.parts:
+    parts[part]()
 
 
 if __name__ == '__main__':

@@ -195,6 +195,7 @@ def apart(
     (start, arguments, environment),
   )
   with pool:
+    pool.submit(int)  # starts it, beside others
     yield lambda: pool.submit(_call_apart).result()
 
 

@@ -77,7 +77,7 @@ STEPS = 400  # at least, of a phase in a round
 NUM_UPDATES = 100  # of an offline agent in a round
 ROWS = 20_000  # to train on offline
 if measuring.QUICK:
-  ONLINE, OFFLINE, OF_SETTINGS = ('dqn_adam',), ('dqn', 'rem'), ('dqn_adam',)
+  ONLINE, OFFLINE, OF_SETTINGS = ('dqn_adam',), ('dqn',), ('dqn_adam',)
   STEPS, NUM_UPDATES, ROWS = 100, 50, 2_000
   del SETTINGS['jit_compile = True'], SETTINGS['TF_CPU_ALLOCATOR_USE_BFC=false']
 

@@ -104,19 +104,12 @@ def open_buffer(directory: str) -> dict:
   return {'import': imported - start, 'first': time.perf_counter() - imported}
 
 
-def hold_buffer(data_dir: str, cache_dir: str, batches: str) -> dict:
+def hold_buffer(data_dir: str, batches: str) -> dict:
   """Opens a run as agents do, draws from it, and holds it until stdin ends."""
   import batch_rl.fixed_replay.replay_memory.fixed_replay_buffer as module
 
   buffer = module.FixedReplayBuffer(
-    data_dir,
-    None,
-    (84, 84),
-    4,
-    1_000_000,
-    32,
-    cache_dir=cache_dir or None,
-    seed=os.getpid(),
+    data_dir, None, (84, 84), 4, 1_000_000, 32, seed=os.getpid()
   )
   for _ in range(int(batches)):
     buffer.sampler.batch(buffer.sampler.next_number(), 32)

@@ -30,6 +30,7 @@ def command(
     'training_steps': 4 * updates,  # agent steps
     'evaluation_steps': 200,
     'max_steps_per_episode': 200,
+    'probe_size': 32,
   }
   bindings = [f'FixedReplayRunner.{name}={n}' for name, n in runner.items()]
   bindings += ['make_atari.rom_set="current"']

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 
+from batch_rl.dataset.store import store
 from benchmarks import logs, measuring, processes, tiles
 
 GAME = 'Seaquest'
@@ -22,21 +23,26 @@ if measuring.QUICK:
   SHARDS, ROWS, BATCHES, CELLS = 1, 3000, 100, 2
 
 
-def memory_of(count: int, data_dir: str, cache_dir: str) -> int:
-  """Returns the total memory of `count` cells in bytes."""
+def memory(data_dir: str) -> tuple[float, float]:
+  """Returns the memory in GB of one cell, and of all `CELLS`."""
   command = [sys.executable, '-m', 'benchmarks.processes']
-  command += [processes.hold_buffer.__name__, data_dir, cache_dir, str(BATCHES)]
-  cells = [
-    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    for _ in range(count)
-  ]
+  command += [processes.hold_buffer.__name__, data_dir, str(BATCHES)]
+  cells, taken = list[subprocess.Popen[bytes]](), list[float]()
   try:
-    for cell in cells:
-      cell.stdout.readline()  # until it has drawn
-    return sum(processes.memory('Pss', cell.pid) for cell in cells)
+    for count in (1, CELLS):
+      more = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(count - len(cells))
+      ]
+      cells += more
+      for cell in more:
+        cell.stdout.readline()  # until it has drawn
+      taken.append(sum(processes.memory('Pss', cell.pid) for cell in cells))
   finally:
     for cell in cells:
       cell.communicate()
+  one, all_ = taken
+  return one / 1e9, all_ / 1e9
 
 
 def main() -> None:
@@ -44,13 +50,11 @@ def main() -> None:
   measuring.parser(__doc__).parse_args()
   directory = os.path.join(logs.DIRECTORY, 'shared_store')
   data_dir = tiles.make(directory, GAME, SHARDS, ROWS)
-  stores = os.path.join(directory, 'stores')
-  memory_of(1, data_dir, stores)  # It packs the shards.
+  shared = os.path.join(directory, 'store')
+  store.convert(data_dir, shared)
   lines = []
-  for name, cache_dir in (('its own memory', ''), ('one shared store', stores)):
-    one, all_ = (
-      memory_of(count, data_dir, cache_dir) / 1e9 for count in (1, CELLS)
-    )
+  for name, run in (('its own memory', data_dir), ('one shared store', shared)):
+    one, all_ = memory(run)
     lines.append(
       [
         name,

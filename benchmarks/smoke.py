@@ -3,7 +3,7 @@
   python -um benchmarks.smoke [--only iteration gpu] [--at_once 2] [--limit 600]
 
 The programs are the modules with a `__main__` part, and the shell scripts. The smallest form
-is `--quick`, unless `ARGUMENTS` has another. A program fails if it ends with an error, prints
+is `--quick`, unless `ARGUMENTS` has another, or several (`program:form`). A program fails if it ends with an error, prints
 no number, or changes a file that git tracks. One that lacks a peer or a library is left out.
 The exit code is 1 if a program fails; its log is kept.
 """
@@ -36,9 +36,13 @@ ARGUMENTS = {
   'evidence.selection': '--quick --work_dir={dir}',
   'faults': '--quick --work_dir={dir}',
   'figures': '--check',
-  'fuzz': '--mutations=2',
+  'fuzz': '--mutations=1 --kinds=shards,store,unplugged',
+  'fuzz:checkpoints': '--mutations=1 --kinds=checkpoints',
+  'fuzz:json': '--mutations=1 --kinds=json',
   'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
   'gpu_updates': '',
+  'iteration': '--quick --parts updates',
+  'iteration:playing': '--quick --parts evaluation online',
   'minatar_scores': '--random --episodes=2',
   'mutants': '--paths=batch_rl/utils/number_ranges.py --mutants=1 --seconds=2 '
   '--work_dir={dir} --out={dir}/results.jsonl',
@@ -52,7 +56,7 @@ ARGUMENTS = {
 
 
 def find() -> dict[str, list[str]]:
-  """Returns the command of each program, without arguments, by its name."""
+  """Returns the command of each form, without arguments, by its name."""
   found = {}
   for path in sorted((ROOT / 'benchmarks').rglob('*')):
     name = '.'.join(path.relative_to(ROOT / 'benchmarks').with_suffix('').parts)
@@ -65,6 +69,9 @@ def find() -> dict[str, list[str]]:
       found[name] = [sys.executable, '-um', f'benchmarks.{name}']
   # This program, and one that `peers` runs, in an environment of its own.
   del found['smoke'], found['peers.theirs']
+  found |= {
+    form: found[form.partition(':')[0]] for form in ARGUMENTS if ':' in form
+  }
   return found
 
 

@@ -12,13 +12,15 @@ the command again to continue it. `--out` receives a table for each game, and
 `summary.csv`. `--quick` has one game, two policies and few updates.
 """
 
+import concurrent.futures
+import itertools
 import pathlib
 import sys
 
 import pandas as pd
 
 from batch_rl.runs import progress
-from batch_rl.utils import files, programs
+from batch_rl.utils import files, machine, programs
 from benchmarks import measuring
 from benchmarks.evidence import pong
 
@@ -104,6 +106,7 @@ def train(
     'FixedReplayRunner.num_iterations = 1',
     f'FixedReplayRunner.training_steps = {period * updates // shortened}',
     f'FixedReplayRunner.evaluation_steps = {evaluation_steps // shortened}',
+    f'FixedReplayRunner.probe_size = {2048 // shortened}',
   ]  # fmt: skip
   if game == 'CartPole':
     bindings.append(f'create_offline_agent.agent_name = {agent!r}')
@@ -124,14 +127,18 @@ def select(
   shortened: int,
 ) -> pd.DataFrame:  # fmt: skip
   """Trains and ranks the policies of a game; returns the table of their scores."""
-  runs = []
-  for name in POLICIES[game]:
-    for seed in range(1, seeds + 1):
-      runs.append(work_dir / 'runs' / game / f'{name}-{seed}')
-      train(game, name, log, runs[-1], seed, shortened)
+  policies = list(itertools.product(POLICIES[game], range(1, seeds + 1)))
+  runs = [work_dir / f'runs/{game}/{name}-{seed}' for name, seed in policies]
+
+  def train_one(policy, base_dir):
+    train(game, policy[0], log, base_dir, policy[1], shortened)
+
+  with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
+    list(pool.map(train_one, policies, runs))
   bindings = [
     f'FixedReplayRunner.num_iterations = {FQE_ITERATIONS}',
     f'FixedReplayRunner.training_steps = {10_000 // shortened}',
+    f'FixedReplayRunner.probe_size = {2048 // shortened}',
     'tf.train.AdamOptimizer.learning_rate = 0.001',
   ]
   out = work_dir / 'selection' / game
