@@ -57,7 +57,7 @@ def make_plan(
     raise remotes.PermanentError(
       f'{remote.name} has no {titles}, or refuses access: '
       f'{", ".join(sorted(reasons))}{"".join(hints)}. The source must be the folder '
-      f'above the games, in the layout that --layout names. {runs[0].advice}'
+      f'above the games, which has {runs[0].folder} (see --layout). {runs[0].advice}'
     )
   lines = [line for run in runs for line in run.missing]
   raise remotes.PermanentError(f'{remote.name}: {"; ".join(lines)}.')
@@ -119,17 +119,20 @@ def _plan_run(
     file for entry in found if not entry.lacking for file in entry.files
   ]
   expected = numbers or run.all_numbers(listed or range(max(with_files) + 1))
-  absent, refused = [], []
+  absent, refused, incomplete = [], [], []
   for entry in found:
     if entry.is_refused:
       refused.append(entry)
     elif entry.lacking and entry.files:
-      run.missing.append(
-        f'{run.title}: {run.unit} {entry.number} is incomplete at the source: it '
-        f'lacks {", ".join(entry.lacking)}'
-      )
+      incomplete.append(entry)
     elif entry.lacking and entry.number in expected:
       absent.append(entry.number)
+  if incomplete:
+    brief = number_ranges.brief([entry.number for entry in incomplete])
+    run.missing.append(
+      f'{run.title}: incomplete at the source: {run.unit}s {brief} (e.g. '
+      f'{", ".join(incomplete[0].lacking)} missing)'
+    )
   if absent:
     run.missing.append(
       f'{run.title}: the source has no {run.unit}s {number_ranges.brief(absent)} '

@@ -96,7 +96,7 @@ class PackedRun(frame_blocks.RunFrames):
     known = shard_files.missing_files(data_dir) if skip_damaged else {}
     for suffix in self.requested:
       if suffix not in available and suffix not in known:
-        raise ValueError(f'There is no shard {suffix} in {data_dir}.')
+        raise ValueError(f'There is no shard {suffix!r} in {data_dir}.')
     self.requested = [*map(int, self.requested)]  # JSON has no NumPy integers.
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       opened = [*filter(None, pool.map(self._open_shard, self.requested))]

@@ -94,7 +94,7 @@ def main() -> None:
       logger.log(*message)
     logger.finish(message)
   except Exception as error:
-    if user_modules.is_raised_by_user(error):
+    if name not in _LOGGERS and user_modules.is_raised_by_user(error):
       traceback.print_exc()
     reason = f'{type(error).__name__}: {programs.one_line(error)}'
     end = f'The logger {name} has stopped ({reason}); the run goes on.'

@@ -77,9 +77,9 @@ def test_incomplete_shard_is_not_fetched(
   (root / RUN / shard_files.file_name(name, 1)).unlink()
   for source in (server.url, root):
     out = run.output(source, code=1)
-    assert 'shard 1 is incomplete at the source' in out
+    assert 'incomplete at the source: shards 1 (' in out
     assert shard_files.file_name(name, 1) in out
-    assert 'shard 1 is incomplete' in run.error(source, '--shards=1', code=1)
+    assert 'source: shards 1 (' in run.error(source, '--shards=1', code=1)
     assert shard_files.list_suffixes(str(data_dir)) == [0, 2]
 
 
