@@ -156,16 +156,14 @@ class LoggedRunner(runner.RecordedRunner):
     if evaluation['episodes']:
       statistics.append({'eval_average_return': evaluation['return']})
       self._run_progress.evaluation = evaluation['return']
-    self._report_scalars(
-      {
-        'Train/NumEpisodes': train['episodes'],
-        'Train/AverageReturns': train['return'],
-        'Train/AverageStepsPerSecond': train['rate'],
-        'Eval/NumEpisodes': evaluation['episodes'],
-        'Eval/AverageReturns': evaluation['return'],
-      },
-      iteration,
-    )
+    scalars = {
+      'Train/NumEpisodes': train['episodes'],
+      'Train/AverageReturns': train['return'],
+      'Train/AverageStepsPerSecond': train['rate'],
+      'Eval/NumEpisodes': evaluation['episodes'],
+      'Eval/AverageReturns': evaluation['return'],
+    }
+    self._report_scalars(scalars, iteration)
     logging.info(
       'Iteration %d: training return %.2f, evaluation return %.2f; %d rows '
       'logged, %.1f agent steps/s.',

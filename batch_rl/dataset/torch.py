@@ -241,14 +241,11 @@ class TransitionDataset(batch_stream.BatchStream, data.IterableDataset):
       self._places[:-1].zero_()
 
   def _convert(self, batch):
-    if not self._pins and self._device is None:
-      return batch
-    tensors = self._tensors(batch)
     if self._pins:
-      tensors = tensors.pin_memory()
+      batch = self._receive(batch).pin_memory()
     if self._device is not None:
-      tensors = tensors.to(self._device)
-    return tensors
+      batch = self._receive(batch).to(self._device)
+    return batch
 
   def _receive(self, batch):
     # Tensors of arrays are made here. In the threads it takes several times as long,

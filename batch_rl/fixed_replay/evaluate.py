@@ -152,18 +152,11 @@ def prepare(given: Any) -> Callable[[], list[evaluations.Episode]]:
         episodes = vector_evaluation.play_episodes(
           environments, agent.select_actions, num_steps, seed, bar.update
         )
-      logging.info(
-        'Iteration %d: %s.', iteration, evaluations.summary(episodes)
-      )
-      path = evaluations.write(
-        given.base_dir,
-        iteration,
-        episodes,
-        environments.num_envs,
-        f'evaluate-{iteration}',
-        seed=given.seed,
-        gin_bindings=[*given.gin_bindings],
-      )
+      summary = evaluations.summary(episodes)
+      logging.info('Iteration %d: %s.', iteration, summary)
+      results = episodes, environments.num_envs, f'evaluate-{iteration}'
+      about = {'seed': given.seed, 'gin_bindings': [*given.gin_bindings]}
+      path = evaluations.write(given.base_dir, iteration, *results, **about)
       logging.info('episodes: %s', path)
     if given.video:
       best = max(episodes, key=lambda episode: episode.undiscounted_return)

@@ -216,12 +216,19 @@ def restore(agent: Any, checkpoint: checkpoints.Checkpoint) -> None:
   """Restores the weights of an agent that only acts, and what it has saved besides.
 
   Raises:
-    ValueError: If the checkpoint is damaged, or does not fit the agent.
+    ValueError: If the checkpoint is damaged, is gone, or does not fit the agent.
     OSError: If a file cannot be read at the moment.
   """
   # TensorFlow takes seconds to import.
+  import tensorflow as tf
+
   from batch_rl.agents import restored_weights
 
+  if not tf.io.gfile.isdir(checkpoint.directory):
+    raise ValueError(
+      f'{checkpoint.directory} was removed meanwhile, as training does with old ones: '
+      'run the command again.'
+    )
   restored_weights.load(agent, checkpoint.weights)
   if replay := getattr(agent, '_replay', None):
     replay.load = lambda *_: None  # It has no data.

@@ -159,20 +159,13 @@ class FixedReplayRunner(runner.RecordedRunner):
     run_record.compare(
       self._base_dir, self.record, {name: given}, self._accept_changes
     )
-    count = int(
-      given
-      or self.record.get(name)
-      or vector_evaluation.default_environments(
-        self._environment, self._agent, self._evaluation_steps
-      )
-    )
+    played = self._environment, self._agent, self._evaluation_steps
+    count = given or self.record.get(name)
+    count = int(count or vector_evaluation.default_environments(*played))
     vector_evaluation.name_ignored_methods(type(self._agent))
+    limit = self._max_steps_per_episode
     self._environments = vector_evaluation.make_environments(
-      self._environment,
-      count,
-      self._max_steps_per_episode,
-      self._agent,
-      self._create_environment_fn,
+      self._environment, count, limit, self._agent, self._create_environment_fn
     )
     self.record[name] = count
     super()._initialize_checkpointer_and_maybe_resume(checkpoint_file_prefix)
@@ -325,14 +318,12 @@ class FixedReplayRunner(runner.RecordedRunner):
       rate,
       100 * waiting,
     )
-    self._report_scalars(
-      {
-        'Train/AverageLoss': mean_loss,
-        'Train/UpdatesPerSecond': rate,
-        'Train/WaitingForData': waiting,
-      },
-      iteration,
-    )
+    scalars = {
+      'Train/AverageLoss': mean_loss,
+      'Train/UpdatesPerSecond': rate,
+      'Train/WaitingForData': waiting,
+    }
+    self._report_scalars(scalars, iteration)
     # A run without evaluations has none; JSON has no NaN.
     self._run_progress.evaluation = average_return if episodes else None
     if self._summary_writer is not None:
@@ -364,10 +355,8 @@ class FixedReplayRunner(runner.RecordedRunner):
       num_episodes_eval: Number of episodes.
       average_reward_eval: Mean return.
     """
-    self._report_scalars(
-      {
-        'Eval/NumEpisodes': num_episodes_eval,
-        'Eval/AverageReturns': average_reward_eval,
-      },
-      iteration,
-    )
+    scalars = {
+      'Eval/NumEpisodes': num_episodes_eval,
+      'Eval/AverageReturns': average_reward_eval,
+    }
+    self._report_scalars(scalars, iteration)

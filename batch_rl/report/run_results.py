@@ -319,17 +319,15 @@ def _evaluations(directory: str) -> dict[int, _Evaluation]:
     ValueError: If a file is damaged.
   """
   evaluations: dict[int, _Evaluation] = {}
-  if written := evaluations_lib.read(directory):
-    for iteration, content in written.items():
-      mean = content.get('mean_return')
-      if mean is None:
-        raise ValueError(f'the evaluation of iteration {iteration} is empty')
-      count = len(content.get('episodes', ()))
-      diagnostics = content.get('diagnostics') or {}
-      evaluations[iteration] = float(mean), count, diagnostics
+  for iteration, content in evaluations_lib.read(directory).items():
+    mean = content.get('mean_return')
+    if mean is None:
+      raise ValueError(f'the evaluation of iteration {iteration} is empty')
+    count = len(content.get('episodes', ()))
+    diagnostics = content.get('diagnostics') or {}
+    evaluations[iteration] = float(mean), count, diagnostics
+  if evaluations or not (numbers := _log_numbers(directory)):
     return evaluations
-  if not (numbers := _log_numbers(directory)):
-    return {}
   path = os.path.join(directory, _LOGS, f'log_{max(numbers)}')
   logged = safe_pickle.loads(files.read_bytes(path))
   for name, statistics in logged.items():

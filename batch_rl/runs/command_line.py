@@ -80,16 +80,10 @@ def define_flags() -> None:
   may define flags of the same names.
   """
   define(_TEXTS, _LISTS)
-  flags.DEFINE_bool(
-    'accept_changes',
-    False,
-    'Continue a run even if its settings or data have changed.',
-  )
-  flags.DEFINE_integer(
-    'seed',
-    None,
-    'Seed of everything random; if unset, one is drawn and recorded.',
-  )
+  text = 'Continue a run even if its settings or data have changed.'
+  flags.DEFINE_bool('accept_changes', False, text)
+  text = 'Seed of everything random; if unset, one is drawn and recorded.'
+  flags.DEFINE_integer('seed', None, text)
 
 
 def run(main: Callable, takes_arguments: bool = False) -> None:

@@ -134,13 +134,11 @@ def _read_text(
 ) -> Source:
   if len(folders) > 50:
     raise ValueError(f'{path} includes itself.')
-  statements = []
-  for statement in syntax.parse(dopamine_compat.current_names(text), path):
+  statements = syntax.parse(dopamine_compat.current_names(text), path)
+  for i, statement in enumerate(statements):
     if isinstance(statement, config_parser.IncludeStatement):
       with utils.try_with_location(statement.location):
-        statements.append(_read_file(statement.filename, folders))
-    else:
-      statements.append(statement)
+        statements[i] = _read_file(statement.filename, folders)
   return statements
 
 
@@ -242,9 +240,8 @@ def find(path: str, folders: tuple[str, ...] = ()) -> str | None:
     location = os.path.join(folder, path)
     # A pipe is e.g. `--gin_files=<(command)`.
     if os.path.exists(location) and not os.path.isdir(location):
-      if (
-        first and os.path.exists(path) and not os.path.samefile(path, location)
-      ):
+      has_copy = first and os.path.exists(path)
+      if has_copy and not os.path.samefile(path, location):
         logging.warning('%s is read; for your copy give ./%s.', location, path)
       return location
   return None

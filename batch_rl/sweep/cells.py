@@ -250,13 +250,12 @@ def _hash(path) -> str | None:
 
 
 def _read_record(cell) -> dict[str, Any]:
-  try:
-    record = files.read_json(record_path(cell), _RECORD)
-  except ValueError:  # Damaged by a crash. The run resumes without it.
-    return {}
-  if record is None or record.get('state') not in STATES:
-    return {}
-  return {key: value for key, value in record.items() if value is not None}
+  # A crash may have damaged it. The run resumes without it.
+  with contextlib.suppress(ValueError):
+    record = files.read_json(record_path(cell), _RECORD) or {}
+    if record.get('state') in STATES:
+      return {key: value for key, value in record.items() if value is not None}
+  return {}
 
 
 def _write_record(cell, **content):

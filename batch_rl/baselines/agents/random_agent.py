@@ -65,12 +65,10 @@ class RandomAgent(gin_signatures.ForwardedParameters):
     self._observation: Any = None
     self._action = 0
     self._random = np.random.default_rng(seeding.derive(seed, 'exploration'))
+    directory = logged_agent.log_directory(replay_log_dir)
+    frame = self.observation_shape, observation_dtype.as_numpy_dtype
     self.replay_log = replay_log.ReplayLog(
-      logged_agent.log_directory(replay_log_dir),
-      self.observation_shape,
-      observation_dtype.as_numpy_dtype,
-      shard_capacity=shard_capacity,
-      stack_size=stack_size,
+      directory, *frame, shard_capacity, stack_size
     )
 
   def log_final_buffer(self) -> None:
@@ -123,10 +121,6 @@ class RandomAgent(gin_signatures.ForwardedParameters):
 
   def _store(self, reward, terminal: bool) -> None:
     if not self.eval_mode:
-      self.replay_log.add(
-        self._observation,
-        self._action,
-        reward,
-        terminal,
-        unclipped_reward=getattr(reward, 'unclipped', None),
-      )
+      row = self._observation, self._action, reward, terminal
+      unclipped = getattr(reward, 'unclipped', None)
+      self.replay_log.add(*row, unclipped_reward=unclipped)

@@ -79,14 +79,10 @@ class LoggedReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def add(self, observation, action, reward, terminal, *args, **kwargs) -> None:
     """Adds a transition to the memory and to the log; see the base class."""
     super().add(observation, action, reward, terminal, *args, **kwargs)
-    self.log.add(
-      observation,
-      action,
-      reward,
-      terminal,
-      truncated=kwargs.get('episode_end', False),
-      unclipped_reward=getattr(reward, 'unclipped', None),
-    )
+    row = observation, action, reward, terminal
+    truncated = kwargs.get('episode_end', False)
+    unclipped = getattr(reward, 'unclipped', None)
+    self.log.add(*row, truncated, unclipped_reward=unclipped)
 
   def sample_index_batch(self, batch_size: int) -> list[int]:
     """Returns random valid indices, the same as the base class would draw.
@@ -258,14 +254,9 @@ class OutOfGraphLoggedReplayBuffer(LoggedReplayBuffer):
     super(LoggedReplayBuffer, self).__init__(*args, **kwargs)
     directory = os.fspath(log_dir)
     replay_log.check_log_directory(directory, None)
-    self.log = replay_log.ReplayLog(
-      directory,
-      self._observation_shape,
-      self._observation_dtype,
-      shard_capacity=self._replay_capacity,
-      stack_size=self._stack_size,
-      update_horizon=self._update_horizon,
-    )
+    frame = self._observation_shape, self._observation_dtype
+    sizes = self._replay_capacity, self._stack_size, self._update_horizon
+    self.log = replay_log.ReplayLog(directory, *frame, *sizes)
 
 
 def save_log(

@@ -110,23 +110,19 @@ class RunStatistics:
   def shards(self) -> list[dict[str, Any]]:
     """Returns a JSON-serialisable summary of each shard."""
     return [
-      {
-        'shard': suffix,
-        **self._summarize([suffix], *span, self._recorded.get(suffix)),
-      }
-      for suffix, span in self.data.shard_rows.items()
+      {'shard': n, **self._summarize([n], *span, self._recorded.get(n))}
+      for n, span in self.data.shard_rows.items()
     ]
 
   def totals(self) -> dict[str, Any]:
     """Returns a JSON-serialisable summary of the whole run."""
     suffixes = self.data.suffixes
     is_whole = self._recorded.keys() <= {*suffixes}
+    recorded = self.manifest if is_whole else {}
     return {
       'shards': len(suffixes),
       'episodes_cut': self.episodes_cut,
-      **self._summarize(
-        suffixes, 0, self.data.rows, self.manifest if is_whole else {}
-      ),
+      **self._summarize(suffixes, 0, self.data.rows, recorded),
     }
 
   def to_json(self) -> dict[str, Any]:

@@ -39,12 +39,7 @@ def add_run_directory(parser: Any, name: str = 'directory') -> None:
 
 
 def add_number(
-  parser: Any,
-  name: str,
-  least: int,
-  most: int,
-  meaning: str,
-  default: int | None = None,
+  parser: Any, name: str, least: int, most: int, meaning: str, **options: Any
 ) -> None:
   """Adds an option for integers from `least` to `most` to a parser."""
 
@@ -55,10 +50,7 @@ def add_number(
     return value
 
   parse.__name__ = f'number (at least {least}, at most {most:,})'
-  shown = '' if default is None else f'; default: {default}'
-  parser.add_argument(
-    name, metavar='N', type=parse, default=default, help=f'{meaning}{shown}'
-  )
+  parser.add_argument(name, metavar='N', type=parse, help=meaning, **options)
 
 
 def add_last_step(parser: Any) -> None:

@@ -24,11 +24,8 @@ def _convert(arguments: argparse.Namespace) -> int:
   run = console.one_run(arguments)
   argument_types.check_outside(arguments.store, run.data_dir)
   converted = store.convert(run.data_dir, arguments.store)
-  size = sum(
-    os.path.getsize(path)
-    for suffix in converted.suffixes
-    for path in packed_shard.paths(arguments.store, suffix)
-  )
+  paths = [packed_shard.paths(arguments.store, n) for n in converted.suffixes]
+  size = sum(os.path.getsize(path) for pair in paths for path in pair)
   document = {
     'store': arguments.store,
     'shards': len(converted.suffixes),

@@ -69,7 +69,8 @@ def add(commands: Any) -> None:
     ('--retries', 0, 10**6, 'consecutive retries per file without progress', 8),
     ('--timeout', 1, 10**6, 'seconds an HTTP request waits for data', 60),
   ):
-    argument_types.add_number(command, name, least, most, meaning, default)
+    text = f'{meaning}; default: {default}'
+    argument_types.add_number(command, name, least, most, text, default=default)
 
 
 def _fetch(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,7 @@ class Result:
   stores: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(eq=False)
 class Fetcher:
   """Fetches the files of a plan; used once.
 
@@ -47,19 +48,14 @@ class Fetcher:
     log: Callback with a line of text for each complete shard.
   """
 
-  def __init__(
-    self,
-    remote: remotes.Remote,
-    jobs: int,
-    retries: int,
-    log: Callable[[str], None] = lambda line: None,
-  ):
-    self._remote = remote
-    self._jobs = jobs
-    self._retries = retries
-    self._log = log
+  remote: remotes.Remote
+  jobs: int
+  retries: int
+  log: Callable[[str], None]
+
+  def __post_init__(self):
     self._stopped = threading.Event()
-    self._connections = threading.Semaphore(jobs)
+    self._connections = threading.Semaphore(self.jobs)
     self._lock = threading.Lock()  # guards the fields below
     self._result = Result()
     self._failures: dict[str, list[str]] = collections.defaultdict(list)
@@ -93,7 +89,7 @@ class Fetcher:
       begun = sum(file.begun for file in absent)
       bar = progress_bars.meter(size, 'B', initial=begun)
       self._bar = stack.enter_context(bar)
-      jobs = self._jobs + max((run.max_waiting for run in runs), default=0)
+      jobs = self.jobs + max((run.max_waiting for run in runs), default=0)
       threads.parallel_map(self._fetch, tasks, jobs, self._stopped.set)
       for run in runs:
         wrong, notes, summary = run.finish()
@@ -114,7 +110,7 @@ class Fetcher:
     run, planned = task
     complete = all([self._fetch_file(run, file) for file in planned])
     if complete and not all(file.there for file in planned):
-      self._log(f'{run.title}: {run.unit} {planned[0].suffix} is complete')
+      self.log(f'{run.title}: {run.unit} {planned[0].suffix} is complete')
 
   def _fetch_file(
     self, run: fetched_run.FetchedRun, file: fetched_run.FilePlan
@@ -132,8 +128,8 @@ class Fetcher:
       if not file.there:
         with self._connections:
           remotes.with_retries(
-            lambda: partial.download(self._remote, file.path, file.size),
-            self._retries,
+            lambda: partial.download(self.remote, file.path, file.size),
+            self.retries,
             self._stopped.wait,
             partial.size,
           )
@@ -152,7 +148,7 @@ class Fetcher:
     except (remotes.RemoteError, ValueError) as error:
       reason = str(error).replace(path, file.name)
       if isinstance(error, remotes.TransientError):
-        reason += f', after {self._retries} retries'
+        reason += f', after {self.retries} retries'
       if isinstance(error, ValueError):
         partial.discard()
       with self._lock:

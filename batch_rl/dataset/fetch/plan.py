@@ -115,9 +115,7 @@ def _plan_run(
   with_files = {entry.number for entry in found if entry.files}
   if not with_files:
     raise found[-1].error or remotes.NotFound('not found')
-  run.files = [
-    file for entry in found if not entry.lacking for file in entry.files
-  ]
+  run.files = [file for e in found if not e.lacking for file in e.files]
   expected = numbers or run.all_numbers(listed or range(max(with_files) + 1))
   absent, refused, incomplete = [], [], []
   for entry in found:

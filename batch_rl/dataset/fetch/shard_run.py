@@ -96,8 +96,7 @@ class ShardRun(fetched_run.FetchedRun):
 
   def _expected_hash(self, name: str) -> str | None:
     """Returns the SHA-256 of a file in the remote's manifest, if it has one."""
-    records = manifests.file_records(self.manifest)
-    return manifests.look_up(records, name, 'sha256', kind=str)
+    return manifests.file_records(self.manifest).get(name, {}).get('sha256')
 
   def partial(self, name: str) -> str:
     """See the base class."""

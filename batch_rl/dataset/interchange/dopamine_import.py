@@ -32,11 +32,8 @@ def import_store(
       links, holds other files.
   """
   _check_ends(shards)
-  parts = [
-    part
-    for part in shards.input_dir.split(os.sep)
-    if part not in ('', shard_files.REPLAY_LOGS, 'checkpoints')
-  ]
+  ignored = '', shard_files.REPLAY_LOGS, 'checkpoints'
+  parts = [p for p in shards.input_dir.split(os.sep) if p not in ignored]
   game, run = ['unknown', 'unknown', *parts][-2:]
   # For temporary links under the format's names. The store is made in place.
   with staging_directory.StagingDirectory(

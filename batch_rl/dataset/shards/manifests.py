@@ -152,13 +152,11 @@ def look_up(content: Any, *keys: str, kind: Any) -> Any:
 
 def file_records(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   """Returns a manifest's records of shard files, `{name: {'bytes', 'sha256'}}`."""
-  records: dict[str, Any] = {}
-  for entry in look_up(manifest, 'shards', kind=list) or []:
-    records |= look_up(entry, 'files', kind=dict) or {}
   return {
     name: record
-    for name, record in records.items()
-    if shard_files.suffix_of(name) is not None and isinstance(record, dict)
+    for entry in manifest.get('shards') or []
+    for name, record in (entry.get('files') or {}).items()
+    if record is not None and shard_files.suffix_of(name) is not None
   }
 
 

@@ -484,10 +484,7 @@ class FixedReplayBuffer(buffer_of_2020.BufferOf2020):
     *('update_horizon', 'seed', 'columns', 'deferred'),
   )
 )
-@gin_signatures.forwards_to(
-  FixedReplayBuffer,
-  without=(*_NOT_BOUND, 'seed'),
-)
+@gin_signatures.forwards_to(FixedReplayBuffer, without=(*_NOT_BOUND, 'seed'))
 @gin_signatures.forwards_to(
   circular_replay_buffer.WrappedReplayBuffer, without=('wrapped_memory',)
 )

@@ -315,10 +315,8 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
         ends, windows[:, earlier : earlier + size], following
       )
     axes = (0, *range(2, windows.shape.rank), 1)
-    return (
-      tf.transpose(windows[:, :size], axes),
-      tf.transpose(following, axes),
-    )
+    state = tf.transpose(windows[:, :size], axes)
+    return state, tf.transpose(following, axes)
 
   def begin_iteration(self, iteration: int, first_batch: int = 0) -> None:
     """Starts an iteration's batches, on new shards if `num_buffers` is set.

@@ -25,13 +25,10 @@ class ShardReplayBuffer(circular_replay_buffer.OutOfGraphReplayBuffer):
   def __init__(self, store: store_lib.Store, suffix: int, *args, **kwargs):
     super().__init__(*args, **kwargs)
     self._run, self.suffix = store, suffix
-    self._replay_capacity = store.capacity(suffix)
+    capacity = self._replay_capacity = store.capacity(suffix)
     self.add_count = np.array(store.add_count(suffix))
     self.invalid_range = circular_replay_buffer.invalid_range(
-      self.cursor(),
-      self._replay_capacity,
-      self._stack_size,
-      self._update_horizon,
+      self.cursor(), capacity, self._stack_size, self._update_horizon
     )
 
   def _create_storage(self):

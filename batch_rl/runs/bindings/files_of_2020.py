@@ -62,21 +62,18 @@ def adapt(
     Lines that say which names stand for others, and what has no effect.
   """
   given = [binding for binding in bindings if binding.parameter]
-  _remove(given, *_AGENT_NAME)
+  _remove(given, _AGENT_NAME)
   # The runner passes an environment to Dopamine's, which would hide the binding.
-  environment = 'create_environment_fn'
-  bound.redirect(
-    [binding for binding in given if binding.parameter == environment],
-    [f'{_PROGRAM}.Runner'],
-    [gin_internals.find(settings.RUNNERS[agents.kind]).selector],
-  )
+  environments = [b for b in given if b.parameter == 'create_environment_fn']
+  runner = gin_internals.find(settings.RUNNERS[agents.kind]).selector
+  bound.redirect(environments, [f'{_PROGRAM}.Runner'], [runner])
   lines = []
   if renamed := _rename_memories(given, agents, agent_class):
     lines.append(
       f'{_MEMORIES[agents.kind]}, which samples uniformly, gets the values of '
       f'{", ".join(renamed)}.'
     )
-  if _remove(given, *_SCHEDULE):
+  if _remove(given, _SCHEDULE):
     lines.append(
       'create_runner.schedule is not used: an iteration trains, then evaluates.'
     )
@@ -103,11 +100,9 @@ def _rename_memories(given, agents, agent_class):
   )
 
 
-def _remove(given, selector, parameter):
+def _remove(given, name):
   """Removes the bindings of a parameter from gin; returns whether there are any."""
-  removed = [
-    b for b in given if (b.selector, b.parameter) == (selector, parameter)
-  ]
+  removed = [b for b in given if (b.selector, b.parameter) == name]
   for binding in removed:
     binding.remove()
   return bool(removed)

@@ -121,7 +121,5 @@ class _Feed:
       self._process.wait(max(deadline - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
       os.killpg(self._process.pid, signal.SIGKILL)
-      reason = (
-        f'could not send the rest in {_MOST_SECONDS:g} s, and was stopped'
-      )
-      logging.warning('The logger %s %s.', self._name, reason)
+      text = 'The logger %s could not send the rest in %g s, and was stopped.'
+      logging.warning(text, self._name, _MOST_SECONDS)

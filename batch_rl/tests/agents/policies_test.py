@@ -12,23 +12,8 @@ def greedy(q_values):
   return tf.argmax(q_values, axis=1)
 
 
-@pytest.fixture(autouse=True)
-def _graph():
-  with tf.Graph().as_default():
-    yield
-
-
 class MyAgent:
   eval_mode, training_steps = False, 0
-
-
-def choose(function):
-  """Builds the choice by a function of Q-values, or by the class of an agent."""
-  outputs = DQNNetworkType(tf.compat.v1.placeholder(tf.float32, (None, 4)))
-  agent = function() if isinstance(function, type) else MyAgent()
-  if agent.__class__ is MyAgent:
-    agent.choose_actions = lambda outputs, seed: function(outputs.q_values)
-  policies.ActionChoice(agent, outputs)
 
 
 class ByMode(MyAgent):
@@ -67,5 +52,11 @@ def of_another_tensor(q_values):
   ],
 )
 def test_mistakes_are_refused(function, message):
-  with pytest.raises(ValueError, match=f'choose_actions.*{message}'):
-    choose(function)
+  """By a function of Q-values, or by the class of an agent."""
+  agent = function() if isinstance(function, type) else MyAgent()
+  if agent.__class__ is MyAgent:
+    agent.choose_actions = lambda outputs, seed: function(outputs.q_values)
+  with tf.Graph().as_default():
+    q_values = tf.compat.v1.placeholder(tf.float32, (None, 4))
+    with pytest.raises(ValueError, match=f'choose_actions.*{message}'):
+      policies.ActionChoice(agent, DQNNetworkType(q_values))

@@ -1,5 +1,7 @@
 """An agent that only acts, restored from a checkpoint."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -38,4 +40,7 @@ def test_own_state_is_restored_without_data(make_agent, tmp_path):
   found, expected = (cartpole.weights(a, 'Online') for a in (fresh, agent))
   np.testing.assert_array_equal(found, expected)
   with pytest.raises(ValueError, match='Phased.unbundle refuses .*ckpt-0'):
+    recorded_run.restore(fresh, checkpoint)
+  shutil.rmtree(checkpoint.directory)
+  with pytest.raises(ValueError, match='ckpt-0 was removed meanwhile'):
     recorded_run.restore(fresh, checkpoint)

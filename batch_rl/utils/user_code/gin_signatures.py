@@ -73,11 +73,8 @@ def forwards_to(base: type[Any], without: tuple[str, ...] = ()) -> Callable:
     # With `__wrapped__`, gin would read the signature inside the wrapper.
     vars(__init__).pop('__wrapped__')
     vars(__init__)[_OWN_PARAMETERS] = own
-    shown = [
-      parameter
-      for name, parameter in signature.parameters.items()
-      if name in own or name not in without
-    ]
+    dropped = {*without} - {*own}
+    shown = [p for n, p in signature.parameters.items() if n not in dropped]
     vars(__init__)['__signature__'] = inspect.Signature(shown)
     cls.__init__ = __init__
     return cls

@@ -8,20 +8,6 @@ from hypothesis import strategies as st
 from batch_rl.tests.dataset.comparison import small_copies
 
 
-def transition_hashes(episodes):
-  """Returns the hashes of the transitions, as the module defines them."""
-  hashes = []
-  for episode in episodes:
-    packed = [struct.pack('<I', row.frame) for row in episode]
-    frames = [*map(xxhash.xxh64_intdigest, packed)]
-    following = [*frames[1:], 0]
-    for row, frame, after in zip(episode, frames, following, strict=True):
-      if after or row.terminal:
-        fields = frame, row.action, row.reward, row.terminal, after
-        hashes.append(xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields)))
-  return hashes
-
-
 @given(
   st.lists(st.integers(1, 12), min_size=1, max_size=8),
   st.integers(0, 3),
@@ -32,7 +18,15 @@ def test_hashes_are_as_defined(lengths, padding, seed):
   if lengths[-1] > 1:
     episodes[-1].pop()
   rows = small_copies.MemoryCopy(episodes, padding).rows
-  expected = transition_hashes(episodes)
+  expected = []  # as the module defines them
+  for episode in episodes:
+    packed = [struct.pack('<I', row.frame) for row in episode]
+    frames = [*map(xxhash.xxh64_intdigest, packed)]
+    following = [*frames[1:], 0]
+    for row, frame, after in zip(episode, frames, following, strict=True):
+      if after or row.terminal:
+        fields = frame, row.action, row.reward, row.terminal, after
+        expected.append(xxhash.xxh64_intdigest(struct.pack('<QifQQ', *fields)))
   assert rows.hashes().tolist() == expected
   assert rows.transitions == len(expected)
   assert rows.rows == sum(map(len, episodes))

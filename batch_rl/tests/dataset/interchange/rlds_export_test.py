@@ -14,19 +14,6 @@ from batch_rl.tests import shards
 pytestmark = pytest.mark.usefixtures('eager')
 
 
-def read_steps(directory):
-  """Returns the dataset's info and all episodes, each with its steps as arrays."""
-  builder = tfds.builder_from_directory(str(directory))
-  found = []
-  config = tfds.ReadConfig(interleave_cycle_length=1)
-  for example in builder.as_dataset(split='train', read_config=config):
-    steps = list(example['steps'].as_numpy_iterator())
-    columns = {key: np.array([s[key] for s in steps]) for key in steps[0]}
-    rest = {k: v.numpy() for k, v in example.items() if k != 'steps'}
-    found.append((columns, rest))
-  return builder.info, found
-
-
 def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   """A killed export has left a staging folder."""
   logged = runs.make_episodes(*runs.LENGTHS)
@@ -39,13 +26,18 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
   (killed / 'made' / 'dqn_replay-train.tfrecord-00000').write_bytes(b'x')
   out = run.output('export', tmp_path / 'Pong/4', target, '--format=rlds')
   assert '4 episodes, 215 steps' in out and 'trunc' not in out
-  info, found = read_steps(target)
-  assert repr(info.features) == repr(atari_utils.features_dict())
-  assert info.full_name == 'dqn_replay/Pong_run_4/1.0.0'
-  assert info.metadata['environment'] == runs.ENVIRONMENT
-  assert len(found) == len(logged)
+  builder = tfds.builder_from_directory(str(target))
+  assert repr(builder.info.features) == repr(atari_utils.features_dict())
+  assert builder.info.full_name == 'dqn_replay/Pong_run_4/1.0.0'
+  assert builder.info.metadata['environment'] == runs.ENVIRONMENT
+  config = tfds.ReadConfig(interleave_cycle_length=1)
+  dataset = [*builder.as_dataset(split='train', read_config=config)]
+  assert len(dataset) == len(logged)
   # Padding counts: the fourth episode begins in row 194 of shards of 100.
-  for i, (steps, rest) in enumerate(found):
+  for i, example in enumerate(dataset):
+    rows = list(example.pop('steps').as_numpy_iterator())
+    steps = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    rest = {key: value.numpy() for key, value in example.items()}
     observation, action, reward = logged[i]
     n = len(action)
     step = np.arange(n + 1)
