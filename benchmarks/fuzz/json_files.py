@@ -324,9 +324,8 @@ _SUBJECTS = (
     os.path.join(_SHARDS, shard_files.REPLAY_LOGS, 'manifest.json'),
     (
       _tool('verify', '{}/Pong/1', compared=False),
-      _tool(
-        'inspect', '{}/Pong', compared=False
-      ),  # has a ? for what it cannot tell
+      # A list of runs has a ? for what it cannot tell.
+      _tool('inspect', '{}/Pong', compared=False),
       _tool('inspect', '{}/Pong/1'),
       _tool('subset', '{}/Pong/1', 'random_trajectories(0.5)', '--json'),
       _tool('convert', '{}/Pong/1', '{}/made'),
