@@ -125,6 +125,7 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
       logging.warning('Interrupted.')
       sys.exit(130)
 
+  programs.spare_garbage_collection()
   app.run(start, flags_parser=parse)
 
 

@@ -1,5 +1,7 @@
 """Exit codes, one-line errors and standard streams of programs."""
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -24,6 +26,7 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
     The exit code: 2 after a ValueError, an OSError, or without memory or threads;
     130 after Ctrl-C; 141 if the reader of the output has left, e.g. `| head`.
   """
+  spare_garbage_collection()
   open_closed_streams()
   for stream in (sys.stdout, sys.stderr):
     if isinstance(stream, io.TextIOWrapper):
@@ -45,6 +48,25 @@ def run(program: Callable[[], int | None], prefix: str = '') -> int:
     print(f'{prefix}error: {one_line(error)}', file=sys.stderr)
     _discard_output()
     return USER_ERROR
+
+
+def spare_garbage_collection() -> None:
+  """Makes Python look for garbage less often in this process, and not at its end.
+
+  Imports, and graphs of TensorFlow, make a million objects that stay. To look for garbage
+  among them takes a part of the start, and a second at the end.
+  """
+  gc.set_threshold(50_000, 20)
+  atexit.unregister(_freeze)
+  atexit.register(_freeze)
+
+
+def _freeze():
+  """Exempts all objects, unless one of a user's module may have a file to close."""
+  from batch_rl.utils.user_code import user_modules
+
+  if not user_modules.loaded_folders():
+    gc.freeze()
 
 
 def one_line(error: BaseException) -> str:

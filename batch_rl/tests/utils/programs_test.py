@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -74,3 +75,23 @@ with open({str(path)!r}, 'w') as data:
     line = ['bash', '-c', f'exec "$0" -c "$1" {closed}', sys.executable, code]
     done = subprocess.run(line, capture_output=True, check=False)
     assert done.returncode == 0 and not path.read_text()
+
+
+@pytest.mark.parametrize('has_own', [True, False])
+def test_garbage_is_left_at_the_end_unless_it_may_be_the_users(
+  tmp_path, has_own
+):
+  (tmp_path / 'mine.py').touch()
+  code = f"""
+    import atexit, gc, sys
+    from batch_rl.utils import programs
+    sys.path.insert(0, {str(tmp_path)!r})
+    atexit.register(lambda: print(gc.get_freeze_count() > 0))  # called last
+    programs.run(lambda: __import__('mine' if {has_own} else 'json') and None)
+    print(gc.get_threshold() > (10_000,))
+  """
+  line = [sys.executable, '-c', textwrap.dedent(code)]
+  assert subprocess.check_output(line).split() == [
+    b'True',
+    b'%r' % (not has_own),
+  ]
