@@ -1,6 +1,6 @@
 """Agents on MinAtar beside Dopamine's own: agent steps/s online, updates/s offline.
 
-  python -um benchmarks.minatar_speed
+  python -um benchmarks.minatar_speed [--tables agents settings] [--quick]
 
 Breakout, with the network and the settings of `batch_rl/minatar/configs`.
 
@@ -388,22 +388,25 @@ def settings_table(
 
 
 def main() -> None:
-  """Prints both tables."""
-  measuring.parser(__doc__).parse_args()
-  logging.set_verbosity(logging.ERROR)
-  measuring.table(
-    (
-      'agent steps/s online, updates/s offline',
-      'Dopamine',
-      'batch_rl',
-      'ratio',
-      'CPU ms, Dopamine',
-      'CPU ms, batch_rl',
-      'ratio',
-    ),
-    rows(*measure()),
+  """Prints the tables."""
+  parser = measuring.parser(__doc__)
+  names = ['agents', 'settings']
+  parser.add_argument(
+    '--tables', nargs='+', choices=names, default=names, help='default: both'
   )
-  measuring.table(*settings_table(measure_settings()))
+  options = parser.parse_args()
+  logging.set_verbosity(logging.ERROR)
+  if 'agents' in options.tables:
+    measuring.table(
+      (
+        'agent steps/s online, updates/s offline',
+        *('Dopamine', 'batch_rl', 'ratio'),
+        *('CPU ms, Dopamine', 'CPU ms, batch_rl', 'ratio'),
+      ),
+      rows(*measure()),
+    )
+  if 'settings' in options.tables:
+    measuring.table(*settings_table(measure_settings()))
 
 
 if __name__ == '__main__':

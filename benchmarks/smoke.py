@@ -1,11 +1,11 @@
 """`make bench-smoke`: runs each program of `benchmarks/` in its smallest form.
 
-  python -um benchmarks.smoke [--only iteration gpu] [--at_once 2] [--limit 600]
+  python -um benchmarks.smoke [--only fuzz:json gpu] [--at_once 2] [--limit 600]
 
 The programs are the modules with a `__main__` part, and the shell scripts. The smallest form
-is `--quick`, unless `ARGUMENTS` has another, or several (`program:form`). A program fails if it ends with an error, prints
-no number, or changes a file that git tracks. One that lacks a peer or a library is left out.
-The exit code is 1 if a program fails; its log is kept.
+is `--quick`, unless `ARGUMENTS` has another; `program:part` has that of a part. A form fails
+if it ends with an error, prints no number, or changes a file that git tracks. One that lacks
+a peer or a library is left out. The exit code is 1 if a form fails; its log is kept.
 """
 
 import argparse
@@ -42,8 +42,11 @@ ARGUMENTS = {
   'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
   'gpu_updates': '',
   'iteration': '--quick --parts updates',
-  'iteration:playing': '--quick --parts evaluation online',
+  'iteration:evaluation': '--quick --parts evaluation',
+  'iteration:online': '--quick --parts online',
   'minatar_scores': '--random --episodes=2',
+  'minatar_speed': '--quick --tables agents',
+  'minatar_speed:settings': '--quick --tables settings',
   'mutants': '--paths=batch_rl/utils/number_ranges.py --mutants=1 --seconds=2 '
   '--work_dir={dir} --out={dir}/results.jsonl',
   'pins': '3=requirements.txt',
@@ -67,7 +70,7 @@ def find() -> dict[str, list[str]]:
       path.suffix == '.py' and "if __name__ == '__main__'" in path.read_text()
     ):
       found[name] = [sys.executable, '-um', f'benchmarks.{name}']
-  # This program, and one that `peers` runs, in an environment of its own.
+  # Two are left out: this program, and one that `peers` runs in another environment.
   del found['smoke'], found['peers.theirs']
   found |= {
     form: found[form.partition(':')[0]] for form in ARGUMENTS if ':' in form
@@ -139,18 +142,18 @@ def main() -> int:
   """Prints a line for each program; returns 1 if one fails."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument(
-    '--only', nargs='+', help='names, e.g. iteration evidence.pong'
+    '--only', nargs='+', help='names, e.g. fuzz fuzz:json evidence.pong'
   )
   parser.add_argument(
-    '--limit', type=float, default=600, help='seconds for a program'
+    '--limit', type=float, default=600, help='seconds for a form'
   )
   parser.add_argument(
-    '--at_once', type=int, default=machine.num_cpus(), help='programs at a time'
+    '--at_once', type=int, default=machine.num_cpus(), help='forms at a time'
   )
   options = parser.parse_args()
   found = find()
   for name in options.only or ():
-    choices.choose('program', name, found)
+    choices.choose('form', name, found)
   logs = pathlib.Path(tempfile.mkdtemp(prefix='bench-smoke-'))
   sample = make_sample(logs)
   changes, lock = tracked_changes(), threading.Lock()
@@ -189,7 +192,7 @@ def main() -> int:
     for process in [*_running]:
       os.killpg(process, signal.SIGKILL)
   print(
-    f'{len(names)} programs, {failed} failed, {time.monotonic() - began:.0f} s'
+    f'{len(names)} forms, {failed} failed, {time.monotonic() - began:.0f} s'
   )
   if failed:
     print(f'Logs: {logs}')
