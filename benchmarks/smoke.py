@@ -32,7 +32,7 @@ ARGUMENTS = {
   'evidence.control': '--quick --workers=1 --work_dir={dir}',
   'evidence.minatar': 'data whole --dry_run --work_dir={dir}',
   'evidence.offline_to_online': '--quick --work_dir={dir}',
-  'evidence.pong': '--collect --work_dir={dir}',
+  'evidence.pong': '--collect --report_agents=^DQN --work_dir={dir}',
   'evidence.selection': '--quick --work_dir={dir}',
   'faults': '--quick --work_dir={dir}',
   'figures': '--check',

@@ -93,6 +93,11 @@ def main() -> None:
     action='store_true',
     help='report the results so far without training',
   )
+  parser.add_argument(
+    '--report_agents',
+    default='',
+    help='regular expression; default: all agents',
+  )
   options = parser.parse_args()
   out = measuring.continue_record(options, KEPT)
   if options.make_data:
@@ -108,7 +113,10 @@ def main() -> None:
       keep(path, runs / agent / seed)
   pong_report.pack(runs, out)
   pong_report.report(out)
-  run('batch_rl.report', runs, f'--out={options.work_dir / "report"}')
+  chosen = (
+    [f'--agents={options.report_agents}'] if options.report_agents else []
+  )
+  run('batch_rl.report', runs, f'--out={options.work_dir / "report"}', *chosen)
 
 
 if __name__ == '__main__':
