@@ -24,7 +24,7 @@ from batch_rl.runs import (
   run_record,
 )
 from batch_rl.runs.bindings import any_agent, gin_internals
-from batch_rl.utils import number_ranges
+from batch_rl.utils import number_ranges, programs
 from batch_rl.utils.user_code import function_records, user_modules
 
 
@@ -225,7 +225,7 @@ def restore(agent: Any, checkpoint: checkpoints.Checkpoint) -> None:
   from batch_rl.agents import restored_weights
 
   if not tf.io.gfile.isdir(checkpoint.directory):
-    raise ValueError(
+    raise programs.MistakeError(
       f'{checkpoint.directory} was removed meanwhile, as training does with old ones: '
       'run the command again.'
     )

@@ -9,6 +9,7 @@ from batch_rl.fixed_replay import recorded_run
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.runs import checkpoints
 from batch_rl.tests import cartpole
+from batch_rl.utils import programs
 
 
 class Phased(cartpole.OFFLINE_CLASSES['dqn']):
@@ -42,5 +43,5 @@ def test_own_state_is_restored_without_data(make_agent, tmp_path):
   with pytest.raises(ValueError, match='Phased.unbundle refuses .*ckpt-0'):
     recorded_run.restore(fresh, checkpoint)
   shutil.rmtree(checkpoint.directory)
-  with pytest.raises(ValueError, match='ckpt-0 was removed meanwhile'):
+  with pytest.raises(programs.MistakeError, match='ckpt-0 was removed'):
     recorded_run.restore(fresh, checkpoint)
