@@ -350,13 +350,7 @@ def main() -> None:
   """Prints the table."""
   parts = {'updates': updates, 'evaluation': evaluation, 'online': online}
   parser = measuring.parser(__doc__)
-  parser.add_argument(
-    '--parts',
-    nargs='+',
-    choices=[*parts],
-    default=[*parts],
-    help='default: all',
-  )
+  measuring.add_parts(parser, parts)
   options = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
   measuring.header()

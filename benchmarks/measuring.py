@@ -59,6 +59,14 @@ def end_soon() -> None:
   atexit.register(gc.freeze)
 
 
+def add_parts(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+  """Adds `--parts`, which chooses parts of a long benchmark; all by default."""
+  names = [*names]
+  parser.add_argument(
+    '--parts', nargs='+', choices=names, default=names, help='default: all'
+  )
+
+
 def add_work_dir(parser: argparse.ArgumentParser, default: str) -> None:
   """Adds `--work_dir`, whose subdirectory `quick` is that of `--quick`.
 

@@ -1,6 +1,6 @@
 """Agents on MinAtar beside Dopamine's own: agent steps/s online, updates/s offline.
 
-  python -um benchmarks.minatar_speed [--tables agents settings] [--quick]
+  python -um benchmarks.minatar_speed [--parts agents settings] [--quick]
 
 Breakout, with the network and the settings of `batch_rl/minatar/configs`.
 
@@ -390,13 +390,10 @@ def settings_table(
 def main() -> None:
   """Prints the tables."""
   parser = measuring.parser(__doc__)
-  names = ['agents', 'settings']
-  parser.add_argument(
-    '--tables', nargs='+', choices=names, default=names, help='default: both'
-  )
+  measuring.add_parts(parser, ('agents', 'settings'))
   options = parser.parse_args()
   logging.set_verbosity(logging.ERROR)
-  if 'agents' in options.tables:
+  if 'agents' in options.parts:
     measuring.table(
       (
         'agent steps/s online, updates/s offline',
@@ -405,7 +402,7 @@ def main() -> None:
       ),
       rows(*measure()),
     )
-  if 'settings' in options.tables:
+  if 'settings' in options.parts:
     measuring.table(*settings_table(measure_settings()))
 
 

@@ -45,8 +45,8 @@ ARGUMENTS = {
   'iteration:evaluation': '--quick --parts evaluation',
   'iteration:online': '--quick --parts online',
   'minatar_scores': '--random --episodes=2',
-  'minatar_speed': '--quick --tables agents',
-  'minatar_speed:settings': '--quick --tables settings',
+  'minatar_speed': '--quick --parts agents',
+  'minatar_speed:settings': '--quick --parts settings',
   'mutants': '--paths=batch_rl/utils/number_ranges.py --mutants=1 --seconds=2 '
   '--work_dir={dir} --out={dir}/results.jsonl',
   'pins': '3=requirements.txt',

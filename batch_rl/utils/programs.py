@@ -62,7 +62,7 @@ def spare_garbage_collection() -> None:
 
 
 def _freeze():
-  """Exempts all objects, unless one of a user's module may have a file to close."""
+  """Leaves all garbage, unless a user's module is loaded: it may have an open file."""
   from batch_rl.utils.user_code import user_modules
 
   if not user_modules.loaded_folders():
