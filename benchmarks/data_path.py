@@ -1,6 +1,6 @@
 """The cost of data: time and memory to load shards and open stores, beside Dopamine.
 
-  python -um benchmarks.data_path [--quick]
+  python -um benchmarks.data_path [--parts loading opening] [--quick]
 
 The first run makes shards of 1,000,000 rows from the logs of random players
 (`benchmarks/tiles.py`; a few minutes): seven of Pong, one each of Breakout and
@@ -87,16 +87,20 @@ def opening(directory: str) -> None:
     row(f'seconds {what}', '', f'{seconds:.2f}', '', target)
 
 
-def table() -> None:
-  """Prints the rows of the table."""
+def main() -> None:
+  """Prints the table."""
+  parser = measuring.parser(__doc__)
+  measuring.add_parts(parser, ('loading', 'opening'))
+  parts = parser.parse_args().parts
+  logging.set_verbosity(logging.ERROR)
+  measuring.header()
   made = {game: memories.make(game) for game in memories.SHARDS}
-  for game, (data_dir, _) in made.items():
-    loading(game, data_dir)
-  opening(made['Pong'][1])
+  if 'loading' in parts:
+    for game, (data_dir, _) in made.items():
+      loading(game, data_dir)
+  if 'opening' in parts:
+    opening(made['Pong'][1])
 
 
 if __name__ == '__main__':
-  measuring.parser(__doc__).parse_args()
-  logging.set_verbosity(logging.ERROR)
-  measuring.header()
-  table()
+  main()

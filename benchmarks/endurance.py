@@ -1,6 +1,7 @@
 """Long runs of all agents: memory, open files and rate, each minute.
 
-  python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn] [--update]
+  python -um benchmarks.endurance [--minutes 22.5] [--at_once 2] [--only rem dqn]
+      [--parts offline online] [--update]
 
 Every offline and online agent runs on MinAtar and on Atari's Pong, by the commands that users
 type, for the same processor time: 24 hours in all. Offline agents read
@@ -48,13 +49,13 @@ from batch_rl.fixed_replay.agents import REGISTRY as OFFLINE
 from batch_rl.runs import progress
 from batch_rl.sweep import stop_with_parent
 from batch_rl.utils import choices, files, machine, programs
-from benchmarks import measuring, processes
+from benchmarks import logs, measuring, processes
 
 KEPT = pathlib.Path('benchmarks/measured/endurance.csv')
 MEMORY, RATE = 0.02, 0.1  # largest changes of a steady run
 PERIOD = 60.0  # seconds between samples
 MINUTES = 22.5  # of processor time a run
-DATA = {'atari': 'data/Pong/1', 'minatar': 'data/MinAtar-Breakout/1'}
+DATA = {'atari': 'data/Pong/1', 'minatar': logs.minatar()}
 SIZES = tuple(DATA)
 # Training (updates offline, agent steps online) and agent steps of evaluation in an iteration.
 # Iterations are short, so that evaluations and checkpoints take part in each third.
@@ -68,7 +69,7 @@ _REFERENCE = np.full((48, 48), 0.1, np.float32)
 # Agent steps at most: training ends with an episode.
 EPISODE = {'minatar': 2500, 'atari': 200}
 if measuring.QUICK:
-  PERIOD, MINUTES, SIZES = 0.0, 0.18, ('minatar',)
+  PERIOD, MINUTES, SIZES = 0.0, 0.14, ('minatar',)
   EXTENT = {('offline', 'minatar'): (100, 50), ('online', 'minatar'): (250, 50)}
 
 
@@ -331,6 +332,7 @@ def summary(samples: pd.DataFrame) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
   """Returns the options of the command line."""
   parser = measuring.parser(__doc__)
+  measuring.add_parts(parser, ('offline', 'online'))
   measuring.add_out(parser, KEPT, '<work_dir>/endurance.csv')
   parser.add_argument(
     '--minutes', type=float, default=MINUTES, help='processor time of a run'
@@ -351,7 +353,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
   """Runs what is left, and prints a row for each finished run."""
   options = parse()
-  runs = find()
+  runs = [run for run in find() if run.job in options.parts]
   for name in options.only:
     choices.choose('agent', name, {run.agent for run in runs})
   runs = [run for run in runs if not options.only or run.agent in options.only]

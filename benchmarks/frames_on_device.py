@@ -32,7 +32,7 @@ from batch_rl.minatar import networks
 from benchmarks import iteration, measuring
 from benchmarks.evidence import control_networks
 
-ROWS = 20_000
+ROWS = 2_000 if measuring.QUICK else 20_000
 EPISODE = 97  # agent steps
 ROUNDS = 12
 # A round's, so that those whose batches are ready at its start are few.

@@ -24,7 +24,7 @@ from benchmarks import gpu, iteration
 
 _FEW = 5  # updates
 _MOST = 1000  # updates a round
-_ROUND_SECONDS = 0.5
+_ROUND_SECONDS = 0.3
 _ROUNDS = 2  # at least
 
 
@@ -67,7 +67,7 @@ def prepare(
 
 
 def _updates_a_round(train, a_run: int) -> int:
-  """Returns a number of updates that take about half a second; warms up."""
+  """Returns a number of updates that take about `_ROUND_SECONDS`; warms up."""
   updates = min(_FEW, a_run)
   train(updates)
   while True:

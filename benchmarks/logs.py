@@ -1,8 +1,9 @@
 """Logs of real frames for the benchmarks, made once and kept.
 
-Each log is a run of random actions in the shard format, `benchmarks/.logs/<game>-random`.
+Logs of Atari are runs of random actions in the shard format, `benchmarks/.logs/<game>-random`.
 """
 
+import glob
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from benchmarks import measuring
 
 DIRECTORY = os.path.join(os.path.dirname(__file__), '.logs')
 ROWS, CAPACITY = 60_000, 20_000
+MINATAR = 'MinAtar-Breakout/1'
 if measuring.QUICK:
   DIRECTORY = os.path.join(DIRECTORY, 'smallest')
   ROWS, CAPACITY = 3000, 1000
@@ -48,11 +50,30 @@ def make(game: str) -> str:
     log.add(frame.copy(), action, np.clip(reward, -1, 1), terminal)
     frame = (environment.reset() if terminal else after)[..., 0]
   log.close()
+  _keep(partial, run)
+  return data_dir
+
+
+def _keep(partial: str, run: str) -> None:
   try:
     os.rename(partial, run)
   except OSError:  # Another program has made it meanwhile.
     shutil.rmtree(partial)
-  return data_dir
+
+
+def minatar() -> str:
+  """Returns the run of MinAtar; with `--quick`, one of its last shard, 340 rows."""
+  whole = os.path.join('data', MINATAR)
+  run = os.path.join(DIRECTORY, MINATAR) if measuring.QUICK else whole
+  if not os.path.isdir(run):
+    os.makedirs(os.path.dirname(run), exist_ok=True)
+    partial = tempfile.mkdtemp(dir=DIRECTORY)
+    shards_dir = os.path.join(partial, 'replay_logs')
+    os.mkdir(shards_dir)
+    for path in glob.glob(os.path.join(whole, 'replay_logs', '*_ckpt.2.gz')):
+      shutil.copy(path, shards_dir)
+    _keep(partial, run)
+  return run
 
 
 def columns(game: str) -> dict[str, np.ndarray]:

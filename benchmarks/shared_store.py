@@ -1,6 +1,6 @@
 """Memory of several cells of a sweep that train on one run on one machine.
 
-  python -um benchmarks.shared_store [--quick]
+  python -um benchmarks.shared_store [--parts own shared] [--quick]
 
 Each cell is a process with TensorFlow that has opened the run and drawn most of its
 rows: first with the run in its own memory, then from a shared memory-mapped store, as
@@ -47,13 +47,18 @@ def memory(data_dir: str) -> tuple[float, float]:
 
 def main() -> None:
   """Makes the run and prints the table."""
-  measuring.parser(__doc__).parse_args()
+  parser = measuring.parser(__doc__)
+  measuring.add_parts(parser, ('own', 'shared'))
+  parts = parser.parse_args().parts
   directory = os.path.join(logs.DIRECTORY, 'shared_store')
   data_dir = tiles.make(directory, GAME, SHARDS, ROWS)
-  shared = os.path.join(directory, 'store')
-  store.convert(data_dir, shared)
+  places = {'own': ('its own memory', data_dir)}
+  if 'shared' in parts:
+    shared = os.path.join(directory, 'store')
+    store.convert(data_dir, shared)
+    places['shared'] = 'one shared store', shared
   lines = []
-  for name, run in (('its own memory', data_dir), ('one shared store', shared)):
+  for name, run in (places[part] for part in parts):
     one, all_ = memory(run)
     lines.append(
       [

@@ -14,9 +14,11 @@ import tempfile
 
 import numpy as np
 
-from benchmarks import measuring
+from benchmarks import logs, measuring
 
-ROUNDS = 7
+ROUNDS, EVALUATION, PROBE = 7, 50, 2048  # agent steps, and transitions
+if measuring.QUICK:
+  EVALUATION = PROBE = 0
 # Runs a module as `python -m` does, at first with settings that it cannot change.
 RUN = """
 import gc, runpy, sys
@@ -30,12 +32,13 @@ WAYS = {
 }
 TRAIN = (
   'batch_rl.fixed_replay.train',
-  '--replay_dir=data/MinAtar-Breakout/1',
+  f'--replay_dir={logs.minatar()}',
   '--config=dqn_adam',
   '--gin_files=batch_rl/minatar/configs/offline.gin',
   '--gin_bindings=FixedReplayRunner.num_iterations=1',
   '--gin_bindings=FixedReplayRunner.training_steps=80',  # agent steps
-  '--gin_bindings=FixedReplayRunner.evaluation_steps=50',
+  f'--gin_bindings=FixedReplayRunner.evaluation_steps={EVALUATION}',
+  f'--gin_bindings=FixedReplayRunner.probe_size={PROBE}',
   '--gin_bindings=FixedReplayRunner.max_steps_per_episode=50',
   '--seed=1',
 )

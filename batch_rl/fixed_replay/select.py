@@ -20,7 +20,7 @@ from absl import flags, logging
 
 from batch_rl.dataset import run_directories
 from batch_rl.dataset.store import store_directory
-from batch_rl.fixed_replay import recorded_run
+from batch_rl.fixed_replay import ranking, recorded_run
 from batch_rl.runs import (
   agent_names,
   command_line,
@@ -223,8 +223,6 @@ def table(
     candidates: The n policies.
     found: Scores by method, (n,); the first method ranks.
   """
-  from batch_rl.fixed_replay import scores
-
   rows = pd.DataFrame(
     {
       'run': [c.run for c in candidates],
@@ -235,7 +233,7 @@ def table(
     }
   )
   method = next(iter(found))
-  order = np.argsort(-scores.goodness(method, found[method]), kind='stable')
+  order = np.argsort(-ranking.goodness(method, found[method]), kind='stable')
   rows = rows.iloc[order].reset_index(drop=True)
   rows.insert(0, 'rank', rows.index + 1)
   return rows
@@ -250,8 +248,6 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
     rows: Result of `table`.
     methods: Names of the methods.
   """
-  from batch_rl.fixed_replay import scores
-
   known = rows[rows['true_return'].notna()]
   if len(known) < _MIN_RETURNS:
     return []
@@ -267,13 +263,13 @@ def verdicts(rows: pd.DataFrame, methods: Iterable[str]) -> list[str]:
     if len(ranked) < _MIN_RETURNS:
       lines.append(f'- {method}: too few scores ({len(scored)})')
       continue
-    good = scores.goodness(method, ranked[method].to_numpy(float))
+    good = ranking.goodness(method, ranked[method].to_numpy(float))
     returns = ranked['true_return'].to_numpy(float)
     end = f' (of {len(ranked)} with a score)' * (len(ranked) < len(known))
     lines.append(
       f'- {method}: rank correlation (Spearman) '
-      f'{scores.rank_correlation(good, returns):.2f}, regret@1 '
-      f'{scores.regret(good, returns):.2f}{end}'
+      f'{ranking.rank_correlation(good, returns):.2f}, regret@1 '
+      f'{ranking.regret(good, returns):.2f}{end}'
     )
   return lines
 

@@ -389,9 +389,17 @@ def finish(runner: Any) -> None:
 
 
 def warn_of_unused_bindings() -> None:
-  """Names the gin bindings that nothing has read, after everything is built."""
-  for name in unused_bindings():
-    logging.warning('The gin binding %s has no effect on this run.', name)
+  """Names the gin bindings that nothing has read, after everything is built.
+
+  A class has one line: a file may bind the parameters of many agents.
+  """
+  for owner, names in itertools.groupby(
+    unused_bindings(), lambda name: name.rpartition('.')[0]
+  ):
+    first, *more = (name.removeprefix(owner) for name in names)
+    listed = ', '.join([owner + first, *more])
+    words = f's {listed} have' if more else f' {listed} has'
+    logging.warning('The gin binding%s no effect on this run.', words)
 
 
 def unused_bindings() -> list[str]:

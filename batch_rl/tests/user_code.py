@@ -15,16 +15,13 @@ AGENT = """
 import gin
 from batch_rl.fixed_replay.agents import dqn_agent
 
-
 @gin.configurable
 class MyAgent(dqn_agent.FixedReplayDQNAgent):
-
   display_name = 'Mine'
 
   def __init__(self, *args, weight=1.0, **kwargs):
     super().__init__(*args, **kwargs)
     self.weight = weight
-
 
 def helper():
   return 1

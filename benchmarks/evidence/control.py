@@ -90,15 +90,19 @@ TRAINED_ON = (*DATA,)
 FURTHER_BINDINGS: tuple[str, ...] = ()
 if measuring.QUICK:
   AGENTS, SHUFFLED = {'DQN': AGENTS['DQN']}, {}
+  NOT_LEARNING = {}
   DATA['last tenth'], TRAINED_ON = ('online', 'last_transitions(100)'), ('all',)
   FURTHER_BINDINGS = (
     'LoggedRunner.num_iterations = 1',
-    'LoggedRunner.training_steps = 500',
+    'LoggedRunner.training_steps = 200',
     'LoggedRunner.evaluation_steps = 100',
-    'LoggedDQNAgent.min_replay_history = 400',
+    'LoggedRunner.max_steps_per_episode = 100',
+    'LoggedDQNAgent.min_replay_history = 150',
     'FixedReplayRunner.num_iterations = 1',
     'FixedReplayRunner.training_steps = 20',
     'FixedReplayRunner.evaluation_steps = 100',
+    'FixedReplayRunner.max_steps_per_episode = 100',
+    'FixedReplayRunner.probe_size = 32',
   )
 
 
@@ -317,6 +321,11 @@ def run_all(
     'TQDM_DISABLE': '1',
     'CUDA_VISIBLE_DEVICES': '',
   }
+  if not workers:
+    start_worker()
+    for cells in stages:
+      _run_stage(map, cells, work_dir)
+    return
   # ProcessPoolExecutor can hang when it replaces a process (Python 3.11).
   with multiprocessing.get_context('spawn').Pool(
     workers,
@@ -324,15 +333,15 @@ def run_all(
     maxtasksperchild=25,  # a process never frees its graphs
   ) as pool:
     for cells in stages:
-      _run_stage(pool, cells, work_dir)
+      _run_stage(pool.imap_unordered, cells, work_dir)
 
 
-def _run_stage(pool, cells, work_dir):
+def _run_stage(map_, cells, work_dir):
   left = [cell for cell in cells if not cell.path(work_dir).exists()]
   if len(left) < len(cells):
     print(f'{len(cells) - len(left)} of {len(cells)} runs are done.')
   start = time.monotonic()
-  runs = pool.imap_unordered(functools.partial(_run, work_dir), left)
+  runs = map_(functools.partial(_run, work_dir), left)
   for done, (cell, result) in enumerate(runs, start=1):
     minutes = (time.monotonic() - start) / 60
     scores = [f'{one["return"]:.0f}' for one in result['evaluations']]
@@ -353,7 +362,12 @@ def main() -> None:
   measuring.add_out(parser, control_report.KEPT, '<work_dir>/results')
   measuring.add_work_dir(parser, 'runs/control')
   parser.add_argument('--seeds', type=int, default=5)
-  parser.add_argument('--workers', type=int, default=machine.num_cpus())
+  parser.add_argument(
+    '--workers',
+    type=int,
+    default=machine.num_cpus(),
+    help='processes; 0: in this one',
+  )
   parser.add_argument(
     '--collect',
     action='store_true',

@@ -1,6 +1,6 @@
 """How well policies are ranked without the emulator, on MinAtar and CartPole.
 
-  python -um benchmarks.evidence.selection
+  python -um benchmarks.evidence.selection [--parts fqe td_error q_value] [--quick]
 
 For each game, policies of different quality are trained on one log: by other agents, for
 fewer updates, or with a smaller learning rate, each with two seeds.
@@ -9,7 +9,7 @@ and by their own values, and compares the ranks with the returns of their last e
 
 The data of MinAtar is `data/MinAtar-Breakout/1`; CartPole's is made by an online DQN. Run
 the command again to continue it. `--out` receives a table for each game, and
-`summary.csv`. `--quick` has one game, two policies and few updates.
+`summary.csv`. `--parts` chooses methods. `--quick` ranks two checkpoints of one policy in MinAtar.
 """
 
 import concurrent.futures
@@ -19,9 +19,10 @@ import sys
 
 import pandas as pd
 
+from batch_rl.fixed_replay import ranking
 from batch_rl.runs import progress
 from batch_rl.utils import files, machine, programs
-from benchmarks import measuring
+from benchmarks import logs, measuring
 from benchmarks.evidence import pong
 
 METHODS = ('fqe', 'td_error', 'q_value')
@@ -56,10 +57,11 @@ GAMES = {
   'CartPole': ('benchmarks/evidence/cartpole.gin', 2, 20_000),
 }
 FQE_ITERATIONS = 3  # of 10,000 updates
-SEEDS = 2
+SEEDS, CHECKPOINTS = 2, 1
 if measuring.QUICK:
-  chosen = {name: POLICIES['CartPole'][name] for name in ('dqn', 'cql')}
-  POLICIES, FQE_ITERATIONS = {'CartPole': chosen}, 1
+  del POLICIES['CartPole']
+  POLICIES['MinAtar-Breakout'] = {'dqn': ('dqn_adam', None, 20_000)}
+  FQE_ITERATIONS, SEEDS, CHECKPOINTS = 1, 1, 2
 
 
 def flags(files_: list[str], bindings: list[str]) -> list[str]:
@@ -78,7 +80,7 @@ def is_finished(base_dir: pathlib.Path) -> bool:
 def data_of(game: str, work_dir: pathlib.Path, shortened: int) -> pathlib.Path:
   """Returns the log of a game; makes that of CartPole."""
   if game != 'CartPole':
-    return pathlib.Path('data') / game / '1'
+    return pathlib.Path(logs.minatar())
   log, base_dir = work_dir / 'data' / 'CartPole' / '1', work_dir / 'online'
   if not is_finished(base_dir):
     bindings = [
@@ -103,7 +105,7 @@ def train(
   environment, period, evaluation_steps = GAMES[game]
   agent, further, updates = POLICIES[game][name]
   gin_files, bindings = [], [
-    'FixedReplayRunner.num_iterations = 1',
+    f'FixedReplayRunner.num_iterations = {CHECKPOINTS}',
     f'FixedReplayRunner.training_steps = {period * updates // shortened}',
     f'FixedReplayRunner.evaluation_steps = {evaluation_steps // shortened}',
     f'FixedReplayRunner.probe_size = {2048 // shortened}',
@@ -123,11 +125,11 @@ def train(
 
 
 def select(
-  game: str, log: pathlib.Path, work_dir: pathlib.Path, seeds: int,
+  game: str, methods: list[str], log: pathlib.Path, work_dir: pathlib.Path,
   shortened: int,
 ) -> pd.DataFrame:  # fmt: skip
   """Trains and ranks the policies of a game; returns the table of their scores."""
-  policies = list(itertools.product(POLICIES[game], range(1, seeds + 1)))
+  policies = list(itertools.product(POLICIES[game], range(1, SEEDS + 1)))
   runs = [work_dir / f'runs/{game}/{name}-{seed}' for name, seed in policies]
 
   def train_one(policy, base_dir):
@@ -143,29 +145,29 @@ def select(
   ]
   out = work_dir / 'selection' / game
   pong.run(
-    'batch_rl.fixed_replay.select', *runs, f'--method={",".join(METHODS)}',
-    f'--out={out}', *flags([], bindings),
+    'batch_rl.fixed_replay.select', *runs, f'--method={",".join(methods)}',
+    '--checkpoints=all', f'--out={out}', *flags([], bindings),
     threads=1,
   )  # fmt: skip
   return pd.read_csv(out / 'scores.csv')
 
 
-def summarise(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def summarise(
+  tables: dict[str, pd.DataFrame], methods: list[str]
+) -> pd.DataFrame:
   """Returns rank correlation and regret@1 of each method in each game."""
-  from batch_rl.fixed_replay import scores
-
   rows = []
   for game, table in tables.items():
     returns = table['true_return'].to_numpy(float)
-    for method in METHODS:
-      good = scores.goodness(method, table[method].to_numpy(float))
+    for method in methods:
+      good = ranking.goodness(method, table[method].to_numpy(float))
       rows.append(
         {
           'game': game,
           'method': method,
           'policies': len(table),
-          'rank_correlation': round(scores.rank_correlation(good, returns), 4),
-          'regret_at_1': round(scores.regret(good, returns), 4),
+          'rank_correlation': round(ranking.rank_correlation(good, returns), 4),
+          'regret_at_1': round(ranking.regret(good, returns), 4),
         }
       )
   return pd.DataFrame(rows)
@@ -174,24 +176,23 @@ def summarise(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def main() -> None:
   """Trains, ranks and reports."""
   parser = measuring.parser(__doc__)
+  measuring.add_parts(parser, METHODS)
   measuring.add_work_dir(parser, 'runs/selection')
   measuring.add_out(
     parser, 'benchmarks/evidence/selection', '<work_dir>/results'
   )
   options = parser.parse_args()
-  work_dir, shortened, seeds = options.work_dir, 1, SEEDS
-  if options.quick:
-    shortened, seeds = 100, 1
+  work_dir, shortened = options.work_dir, 100 if options.quick else 1
   out = options.out or work_dir / 'results'
   tables = {}
   for game in POLICIES:
     log = data_of(game, work_dir, shortened)
-    table = select(game, log, work_dir, seeds, shortened)
+    table = select(game, options.parts, log, work_dir, shortened)
     table['run'] = [pathlib.Path(run).name for run in table['run']]
     tables[game] = table
     path = out / f'{game}.csv'
     files.write_bytes(str(path), table.round(4).to_csv(index=False).encode())
-  summary = summarise(tables)
+  summary = summarise(tables, options.parts)
   path = out / 'summary.csv'
   files.write_bytes(str(path), summary.to_csv(index=False).encode())
   print(summary.to_string(index=False))

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from batch_rl.fixed_replay import scores as selection_scores
+from batch_rl.fixed_replay import ranking
 from benchmarks.evidence.minatar import protocol, record, scores
 
 Interval: TypeAlias = tuple[float, float, float]  # value, low, high
@@ -42,9 +42,9 @@ def of_settings(selection: pd.DataFrame) -> pd.DataFrame:
     if not (spread := np.ptp(returns)):
       continue  # All settings are as good.
     for method in record.METHODS:
-      good = selection_scores.goodness(method, group[method].to_numpy(float))
-      correlation = selection_scores.rank_correlation(good, returns)
-      regret = selection_scores.regret(good, returns)
+      good = ranking.goodness(method, group[method].to_numpy(float))
+      correlation = ranking.rank_correlation(good, returns)
+      regret = ranking.regret(good, returns)
       rows.append((method, agent, game, correlation, regret))
     regret = (returns.max() - returns.mean()) / spread
     rows.append((RANDOM, agent, game, 0.0, regret))
@@ -62,7 +62,7 @@ def of_policies(selection: pd.DataFrame) -> dict[tuple[str, str], Interval]:
     returns = group.return_last.to_numpy(float)
     agents = [*group.reset_index().groupby('agent').indices.values()]
     for method in record.METHODS:
-      good = selection_scores.goodness(method, group[method].to_numpy(float))
+      good = ranking.goodness(method, group[method].to_numpy(float))
       pairs = np.stack([good, returns], axis=1)
       found[method, game] = _interval(_correlation, pairs, agents, within=True)
   return found
@@ -125,7 +125,7 @@ def _over_agents(
 
 
 def _correlation(pairs: np.ndarray) -> float:
-  return selection_scores.rank_correlation(*pairs.T)
+  return ranking.rank_correlation(*pairs.T)
 
 
 def _chance(outcomes: np.ndarray) -> float:

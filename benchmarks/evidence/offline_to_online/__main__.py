@@ -20,11 +20,11 @@ import numpy as np
 
 from batch_rl.report import run_results
 from batch_rl.utils import files, programs, safe_pickle
-from benchmarks import measuring
+from benchmarks import logs, measuring
 from benchmarks.evidence import pong
 
 HERE = pathlib.Path('benchmarks/evidence/offline_to_online')
-DATA = 'data/MinAtar-Breakout/1'
+DATA = logs.minatar()
 OFFLINE = ('FixedReplayRunner.num_iterations = 5',)  # of 20,000 updates
 ONLINE = (
   'LoggedRunner.num_iterations = 10',

@@ -53,11 +53,8 @@ def sample(seed):
   random = np.random.default_rng(seed)
   while True:
     some = random.integers(opened.rows - 3, size=32)
-    if seed % 2:
-      windows = compiled.read(some + 3)[0].windows
-    else:
-      windows = opened.windows(some, 5)
-    assert (windows == expected[some]).all()
+    read = compiled.read(some + 3)[0].windows if seed % 2 else opened.windows(some, 5)
+    assert (read == expected[some]).all()
 
 for size in 10, 0:
   directory = shutil.copytree(sys.argv[1], f'{sys.argv[1]}-{size}')
