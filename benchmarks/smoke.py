@@ -45,7 +45,7 @@ ARGUMENTS = {
   'fuzz': '--mutations=1 --kinds=shards,store,unplugged',
   'fuzz:checkpoints': '--mutations=1 --kinds=checkpoints',
   'fuzz:json': '--mutations=1 --kinds=json',
-  'gpu': '{sample}/replay_logs --only=c51 --minutes=0.02',
+  'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
   'gpu_updates': '',
   'iteration': '--quick --parts updates',
   'iteration:evaluation': '--quick --parts evaluation',
