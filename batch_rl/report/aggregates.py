@@ -133,7 +133,9 @@ def _shared_games(
   shared = [g for g in known if all(g in own for own in scores.values())]
   notes = []
   if unknown := sorted(set(games) - set(known)):
-    notes.append(f'without a {normaliser} score: {files.format_names(unknown)}')
+    notes.append(
+      f'games without this score do not count: {files.format_names(unknown)}'
+    )
   groups: dict[tuple[str, ...], list[str]] = {}
   for method, by_game in scores.items():
     if lacking := tuple(game for game in known if game not in by_game):

@@ -37,7 +37,7 @@ def answer(compared: Comparison, summary: Summary | None) -> tuple[str, str]:
       'has a score.',
     )
   is_dqn = summary.normaliser.startswith('dqn')
-  swapped = '; where it is worse than random, the reverse' if is_dqn else ''
+  swapped = '; the reverse in games where random is better' if is_dqn else ''
   details = (
     'Scores are interquartile means of final scores; the random agent has 0, the '
     f'{normalisation.reference_name(summary.normaliser)} '

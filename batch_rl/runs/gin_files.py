@@ -112,7 +112,10 @@ def _read_file(path: str, folders: tuple[str, ...] = ()) -> Source:
   if location is None:
     if os.path.isdir(path):
       raise ValueError(f'{path} is a directory: give a gin file.')
-    hint = '' if path.endswith('.gin') else f' (did you mean {path}.gin?)'
+    meant = '' if path.endswith('.gin') else f'{path}.gin'
+    if find(ours := f'batch_rl/{path}'):
+      meant = ours
+    hint = f' (did you mean {meant}?)' if meant else ''
     raise ValueError(f'There is no gin file {path}{hint}.')
   if _is_of_user(location):
     user_modules.add_folder(os.path.dirname(location))

@@ -59,9 +59,9 @@ class StoreReplay:
     if missing:
       run_dir = self.store.data_dir.removesuffix(f'/{shard_files.REPLAY_LOGS}')
       logging.info(
-        'Replay: waiting until %d shards of %s are packed.',
-        len(missing),
+        'Replay: waiting until %s is packed; shards left: %d.',
         run_dir,
+        len(missing),
       )
     if missing and not self.store.is_on_disk:
       logging.info(

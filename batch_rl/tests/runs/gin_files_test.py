@@ -64,6 +64,7 @@ def test_files_are_found_in_any_package_and_in_a_pipe(tmp_path, monkeypatch):
     ('/none/b.gin', 'There is no gin file /none/b.gin.'),
     ('/none/b', r'no gin file /none/b \(did you mean /none/b.gin\?\)'),
     ('/', '/ is a directory: give a gin file'),
+    ('minatar/configs/offline.gin', 'did you mean batch_rl/minatar/configs/o'),
     ('batch_rl/fixed_replay/configs/renn.gin', 'no gin file batch_rl.*renn'),
   ],
 )
