@@ -153,9 +153,6 @@ class LoggedRunner(runner.RecordedRunner):
         'train_average_steps_per_second': train['rate'],
       }
     )
-    if evaluation['episodes']:
-      statistics.append({'eval_average_return': evaluation['return']})
-      self._run_progress.evaluation = evaluation['return']
     scalars = {
       'Train/NumEpisodes': train['episodes'],
       'Train/AverageReturns': train['return'],
@@ -163,13 +160,17 @@ class LoggedRunner(runner.RecordedRunner):
       'Eval/NumEpisodes': evaluation['episodes'],
       'Eval/AverageReturns': evaluation['return'],
     }
+    evaluated = ''
+    if evaluation['episodes']:
+      statistics.append({'eval_average_return': evaluation['return']})
+      self._run_progress.evaluation = evaluation['return']
+      evaluated = f', evaluation return {evaluation["return"]:.2f}'
     self._report_scalars(scalars, iteration)
     logging.info(
-      'Iteration %d: training return %.2f, evaluation return %.2f; %d rows '
-      'logged, %.1f agent steps/s.',
+      'Iteration %d: training return %.2f%s; %d rows logged, %.1f agent steps/s.',
       iteration,
       train['return'],
-      evaluation['return'],
+      evaluated,
       self._log.rows,
       train['rate'],
     )

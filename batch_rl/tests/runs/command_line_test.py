@@ -80,8 +80,9 @@ def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path, monkeypatch):
     process.send_signal(signal.SIGKILL)
   monkeypatch.chdir(tmp_path)
 
-  def stop_once_rows_are_logged(message, *_):
+  def stop_once_rows_are_logged(message, *values):
     if 'rows logged' in message:
+      assert 'nan' not in message % values
       signal.raise_signal(signal.SIGTERM)
 
   with monkeypatch.context() as patch:
@@ -98,8 +99,7 @@ def test_a_killed_run_resumes_to_the_same_log(unbroken, tmp_path, monkeypatch):
   for key in ('rows', 'episodes', 'shards', 'environment', 'seed', 'versions'):
     assert manifests[0][key] == manifests[1][key], key
   assert manifests[0]['rows'] > ITERATIONS * STEPS
-  # It was not evaluated.
-  assert progress.read('base')['evaluation'] is None
+  assert progress.read('base')['evaluation'] is None  # not evaluated
   with pytest.raises(ValueError, match='no evaluations'):
     run_results.read_run('base')
 
