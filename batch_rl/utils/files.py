@@ -58,12 +58,16 @@ def check_local(path: str, remedy: str = 'choose a local directory') -> None:
     raise ValueError(f'{path} is remote; {remedy}.')
 
 
-def read_json(path: str, schema: Any = object) -> Any:
+_RESTORE = 'restore or delete it'
+
+
+def read_json(path: str, schema: Any = object, remedy: str = _RESTORE) -> Any:
   """Returns the content of a JSON file, or None if the file does not exist.
 
   Args:
     path: Local or remote path.
     schema: Expected structure of the content; see `json_schema`.
+    remedy: What to do if the file is damaged, for the message.
 
   Raises:
     ValueError: If the file cannot be read, is not JSON, or has another structure.
@@ -79,17 +83,17 @@ def read_json(path: str, schema: Any = object) -> Any:
     return None
   except OSError as error:
     raise ValueError(f'{path} cannot be read: {error.strerror}.') from error
-  return parse_json(path, content, schema)
+  return parse_json(path, content, schema, remedy)
 
 
-def parse_json(path: str, content: bytes, schema: Any = object) -> Any:
+def parse_json(
+  path: str, content: bytes, schema: Any = object, remedy: str = _RESTORE
+) -> Any:
   """Returns the content of a JSON file that has been read; see `read_json`."""
   try:
     return json_schema.parse(content, schema)
   except ValueError as error:
-    raise ValueError(
-      f'{path} is damaged: {error}; restore or delete it.'
-    ) from error
+    raise ValueError(f'{path} is damaged: {error}; {remedy}.') from error
 
 
 def read_csv(path: str | os.PathLike[str]) -> list[dict[str, str]]:

@@ -75,13 +75,18 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
     if problem := packed_shard.verify_packed(run.data_dir, suffix):
       path = packed_shard.paths(run.data_dir, suffix)[0]
       report.findings.append(Finding('error', path, problem))
+  keys = 'shard', 'rows', 'episodes'
   if report.findings:
-    return report
+    paths = (p for s in suffixes for p in packed_shard.paths(run.data_dir, s))
+    return report._replace(
+      shards=[dict.fromkeys(keys) | {'shard': suffix} for suffix in suffixes],
+      bytes=sum(map(os.path.getsize, filter(os.path.exists, paths))),
+    )
   try:
     computed = run_statistics.RunStatistics(run)
   except ValueError as error:
     return report.with_findings([Finding('error', run.data_dir, str(error))])
-  data, keys = computed.data, ('shard', 'rows', 'episodes')
+  data = computed.data
   # Shards of whole episodes may be chosen freely.
   errors = () if data.has_whole_episodes else data.problems
   found = [

@@ -266,7 +266,7 @@ class StoreImport:
       'episodes': manifests.combine_episodes([e['episodes'] for e in entries]),
       'shards': entries,
     }
-    manifests.write(self.directory, self._manifest)
+    self._store.write_manifest(self._manifest)
 
   def finish(self) -> dict[str, Any]:
     """Makes the store usable, without the shards that are missing.

@@ -54,7 +54,8 @@ SCHEMA = {
   TRUNCATED_ROWS: [_COUNT],
 }
 
-FILE_SCHEMA = {'manifest_version': json_schema.Required(range(1, 2)), **SCHEMA}
+_VERSION = 1
+FILE_SCHEMA = {'manifest_version': json_schema.Required(_COUNT), **SCHEMA}
 # The entries that a log writes itself.
 OF_THE_LOG = {*FILE_SCHEMA, 'hash'} - {'agent', 'environment'}
 # The entries that describe the whole run, not single shards.
@@ -71,7 +72,11 @@ def read(data_dir: str) -> dict[str, Any]:
     ValueError: If the manifest cannot be read, or is damaged.
   """
   path = os.path.join(data_dir, FILE_NAME)
-  manifest = files.read_json(path, FILE_SCHEMA)
+  manifest = files.read_json(
+    path,
+    FILE_SCHEMA,
+    'restore it: without it, truncated episodes would seem to have ended',
+  )
   return {} if manifest is None else check_hash(path, manifest)
 
 
@@ -83,8 +88,14 @@ def check_hash(path: str, manifest: dict[str, Any]) -> dict[str, Any]:
     manifest: Parsed manifest.
 
   Raises:
-    ValueError: If the hash differs from that of the other entries.
+    ValueError: If the hash differs from that of the other entries, or the manifest is
+      of another version.
   """
+  if (version := manifest['manifest_version']) != _VERSION:
+    raise ValueError(
+      f'{path} has version {version}, this package reads {_VERSION}: install a later '
+      'batch_rl.'
+    )
   if 'hash' in manifest and manifest != files.with_hash(manifest):
     raise ValueError(
       f'{path} is damaged: it differs from its hash; restore it, or remove its entry '
@@ -158,6 +169,32 @@ def file_records(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, record in (entry.get('files') or {}).items()
     if record is not None and shard_files.suffix_of(name) is not None
   }
+
+
+def check_files(
+  data_dir: str,
+  recorded: Mapping[str, Mapping[str, Any]],
+  found: Mapping[str, Mapping[str, Any]],
+) -> None:
+  """Compares files of a shard with those of the manifest.
+
+  Args:
+    data_dir: Directory of the shards, or their store.
+    recorded: Result of `file_records`.
+    found: Files by name, with `sha256`.
+
+  Raises:
+    ValueError: If a file is another one.
+  """
+  for name, file in found.items():
+    expected = look_up(recorded, name, 'sha256', kind=str)
+    if expected not in (None, file['sha256']):
+      raise ValueError(
+        f'{os.path.join(data_dir, name)} is not the file that manifest.json describes: '
+        f'its sha256 is {file["sha256"][:12]}..., not {expected[:12]}.... Restore the '
+        'wrong one, or remove the entry in manifest.json if you have changed the file on '
+        'purpose.'
+      )
 
 
 def padding(manifest: Any) -> int | None:

@@ -180,8 +180,9 @@ def open_packed(
     return packed
   except (OSError, KeyError, TypeError, ValueError) as error:
     shard_reader.raise_failed_read(error, binary_path)
+    reason = error.strerror if isinstance(error, OSError) else error
     raise ValueError(
-      f'{binary_path} cannot be used ({error}); delete it and {description_path}. A '
+      f'{binary_path} cannot be used ({reason}); delete it and {description_path}. A '
       'cache packs the shard again; for a store, run the command that made it again.'
     ) from error
 
@@ -217,8 +218,8 @@ def verify_packed(directory: str, suffix: int) -> str | None:
     expected = read_description(description_path)['sha256']
     if files.sha256(binary_path) != expected:
       return (
-        f'{binary_path} is damaged: its hash differs from that in '
-        f'{description_path}.'
+        f'{binary_path} is damaged: its hash differs from that in {description_path}; '
+        'delete both, and run the command that made the store again.'
       )
   except (OSError, ValueError) as error:
     return f'{binary_path} cannot be verified: {error}'

@@ -98,6 +98,7 @@ class PackedRun(frame_blocks.RunFrames):
       if suffix not in available and suffix not in known:
         raise ValueError(f'There is no shard {suffix!r} in {data_dir}.')
     self.requested = [*map(int, self.requested)]  # JSON has no NumPy integers.
+    self._recorded = manifests.file_records(manifests.read(data_dir))
     with concurrent.futures.ThreadPoolExecutor(machine.num_cpus()) as pool:
       opened = [*filter(None, pool.map(self._open_shard, self.requested))]
     if not opened:
@@ -127,6 +128,7 @@ class PackedRun(frame_blocks.RunFrames):
       # The ring's last row may be stale; it is checked below if it is in the run.
       count = columns.rows if self._skip_damaged else columns.prefix
       self._check_rewards(columns.reward[:count], suffix)
+      manifests.check_files(self.data_dir, self._recorded, columns.sources)
       return columns, packed
     except ValueError as error:
       if not self._skip_damaged:

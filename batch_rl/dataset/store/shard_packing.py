@@ -79,14 +79,7 @@ def pack(
       int(np.cumprod(is_padding).sum()),
     )
     recorded = manifests.file_records(manifests.read(data_dir))
-    for name, source in packed.columns.sources.items():
-      expected = manifests.look_up(recorded, name, 'sha256', kind=str)
-      if expected not in (None, source['sha256']):
-        raise ValueError(
-          f'{os.path.join(data_dir, name)} is not the file that manifest.json describes: '
-          f'its sha256 is {source["sha256"][:12]}..., not {expected[:12]}.... Restore '
-          'it, or remove its entry in manifest.json if you have changed it on purpose.'
-        )
+    manifests.check_files(data_dir, recorded, packed.columns.sources)
     if not packed_shard.is_fresh(packed, data_dir):
       raise ValueError(f'{path} or its columns changed while it was packed.')
     return packed

@@ -169,5 +169,5 @@ def convert(data_dir: str, directory: str, made_by: str | None = None) -> Store:
       target.keep_only(target.present_shards())
       # Packed shards may be all there before the run's manifest is.
       if manifest := manifests.read(data_dir):
-        manifests.write(directory, manifest)
+        target.write_manifest(manifest)
   return made

@@ -123,7 +123,9 @@ class StoreDirectory:
   def read(self) -> None:
     """Reads the description, which another process may have written since."""
     path = os.path.join(self.path, _FILE_NAME)
-    description = files.read_json(path)
+    description = files.read_json(
+      path, remedy='delete the store, and make it again'
+    )
     if description is None:
       return
     try:
@@ -137,8 +139,9 @@ class StoreDirectory:
         raise ValueError('its dictionary is damaged')
     except (OSError, ValueError) as error:
       shard_reader.raise_failed_read(error, self.path)
+      reason = error.strerror if isinstance(error, OSError) else error
       raise ValueError(
-        f'{self.path} cannot be used ({error}); delete it, and run the command that made '
+        f'{self.path} cannot be used ({reason}); delete it, and run the command that made '
         'it again.'
       ) from error
     self.dictionary, self._description = dictionary, description
@@ -167,10 +170,12 @@ class StoreDirectory:
         fail.
 
     Raises:
-      ValueError: If a shard is missing; with `skip_missing`, if all are.
+      ValueError: If a shard is missing; with `skip_missing`, if all are. Or if the
+        manifest is missing, or of another run.
     """
     suffixes, present = self.planned_shards(), self.present_shards()
     if present == suffixes and present:
+      self._check_manifest()
       return present
     missing = ', '.join(str(s) for s in suffixes if s not in present)
     message = (
@@ -181,6 +186,21 @@ class StoreDirectory:
       raise ValueError(message)
     logging.warning('%s The others are used.', message)
     return present
+
+  def _check_manifest(self):
+    found = self._manifest_hash()
+    # Stores of earlier versions do not record it; one without a hash was edited.
+    if found not in ('', self._description.get('manifest', found)):
+      raise ValueError(
+        f'{os.path.join(self.path, manifests.FILE_NAME)} '
+        f'{"is missing" if found is None else "is that of another run"}; {self.remedy}.'
+      )
+
+  def _manifest_hash(self):
+    """Returns the hash that the manifest has, or ''; None without a manifest."""
+    path = os.path.join(self.path, manifests.FILE_NAME)
+    manifest = files.read_json(path, {})
+    return None if manifest is None else manifest.get('hash', '')
 
   def present_shards(self) -> list[int]:
     """Returns the numbers of the packed shards, ascending."""
@@ -230,7 +250,8 @@ class StoreDirectory:
         return packed
       problem = 'it has changed.'
     except ValueError as error:
-      problem = str(error)
+      reason = error.__cause__ or error
+      problem = f'{getattr(reason, "strerror", None) or reason}.'
     if not quiet:
       logging.warning('Shard %d is packed again: %s', suffix, problem)
     return None
@@ -300,6 +321,11 @@ class StoreDirectory:
     }
     self._write(description | ({'made_by': made_by} if made_by else {}))
 
+  def write_manifest(self, manifest: dict[str, Any]) -> None:
+    """Writes the manifest of the run; the caller holds the lock."""
+    manifests.write(self.path, manifest)
+    self._write(self._description)
+
   def keep_only(self, suffixes: Collection[int]) -> None:
     """Removes other shards from the description; the caller holds the lock."""
     kept = [n for n in self.present_shards() if n in suffixes]
@@ -307,7 +333,8 @@ class StoreDirectory:
       self._write({**self._description, 'shards': kept})
 
   def _write(self, description: dict[str, Any]) -> None:
-    self._description = files.with_hash(description)
+    manifest = {'manifest': self._manifest_hash()}
+    self._description = files.with_hash(description | manifest)
     files.write_json(os.path.join(self.path, _FILE_NAME), self._description)
 
   def check_unused(self, own_names: Collection[str] = ()) -> None:

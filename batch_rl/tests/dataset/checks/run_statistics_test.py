@@ -71,6 +71,7 @@ def test_no_episode_spans_a_gap(tmp_path):
 def test_an_impossible_action_is_named(tmp_path):
   logs = tmp_path / 'replay_logs'
   shards.write_run(logs, [30, 30], 40)
+  (logs / 'manifest.json').unlink()
   path = logs / shard_files.file_name('action', 1)
   for wrong in (-3, 10_000):
     save(path, np.full(40, wrong, np.int32))

@@ -42,11 +42,12 @@ def test_a_store_is_no_sounder_than_its_run(root, run, caplog):
   logs = root / 'Pong/1/replay_logs'
   (logs / 'partial').mkdir()
   stores.copy_shard(logs, 0, 1)
-  error = run.error('convert', logs, root / 'store')
-  assert 'ckpt.1.gz is not the file that manifest.json describes' in error
-  assert 'its last rows are not in a shard yet' in caplog.text
+  for command in (['inspect'], ['fingerprint'], ['convert', root / 'store']):
+    error = run.error(command[0], logs, *command[1:])
+    assert 'ckpt.1.gz is not the file that manifest.json describes' in error
   run_files.change(logs, 'action', 0, lambda action: action + 77)
   run.output('convert', logs, root / 'other')
+  assert 'its last rows are not in a shard yet' in caplog.text
   out = run.output('verify', root / 'other', code=1)
   assert 'repeats' in out and ', but actions are 0 to 17 (wrong in' in out
 

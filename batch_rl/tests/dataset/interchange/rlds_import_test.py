@@ -60,7 +60,8 @@ def test_an_export_of_an_unknown_game_asks_for_it(tmp_path, run):
   assert manifest['source']['run'] == '7' and manifests.atari_if_known(manifest)
   # Earlier versions kept the name as it was given.
   manifest['environment']['game'] = 'pong'
-  manifests.write(str(tmp_path / 'store'), manifest)
+  path = tmp_path / 'store' / manifests.FILE_NAME
+  path.write_text(json.dumps(manifest))
   assert run('import', made, tmp_path / 'store', '--game=pong')[0] == 0
 
 

@@ -129,6 +129,8 @@ def test_two_runs_in_one_directory_are_refused(tmp_path):
   shards.write_run(tmp_path / 'a', [30] * 8, capacity=50)
   shards.write_run(tmp_path / 'b', [30] * 8, capacity=40)
   stores.copy_shard(tmp_path / 'b', 2, 2, to=tmp_path / 'a')
+  for name in 'ab':
+    (tmp_path / name / 'manifest.json').unlink()
   with pytest.raises(ValueError, match='50 and 40 rows'):
     store.Store(str(tmp_path / 'a'))
   stores.copy_shard(tmp_path / 'b', 0, 2)

@@ -58,6 +58,24 @@ def test_damaged_cache_is_packed_again(tmp_path, packings, caplog):
   assert stores.rows_in(stores.open_store(logs, directory=str(cache))) == rows
   assert packings == [0, 1, 2, 3]
   assert 'Shard 1 is packed again' in caplog.text
+  assert 'Shard 2 is packed again: No such file or directory.' in caplog.text
+
+
+def test_a_store_needs_its_own_manifest(tmp_path):
+  logs, other, directory = (tmp_path / name for name in ('a', 'b', 'store'))
+  shards.write_run(logs, [30] * 6, 50)
+  shards.write_run(other, [20] * 9, 50)
+  store.convert(str(logs), str(directory))
+  path = directory / manifests.FILE_NAME
+  shutil.copy(other / manifests.FILE_NAME, path)
+  with pytest.raises(ValueError, match='is that of another run; convert'):
+    store.Store(str(directory))
+  path.unlink()
+  with pytest.raises(ValueError, match='is missing; convert .* again'):
+    store.Store(str(directory))
+  store.convert(str(logs), str(directory))
+  assert path.read_bytes() == (logs / manifests.FILE_NAME).read_bytes()
+  assert store.Store(str(directory)).packed
 
 
 @pytest.fixture(scope='module')
