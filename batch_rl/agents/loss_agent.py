@@ -31,11 +31,22 @@ _DEFINABLE = (
   'loss td_errors choose_actions acting_outputs build_networks needs uses_target '
   'estimates_returns display_name head backup terms policy'
 ).split()
+# Arguments of methods.
+_CALLED_WITH = {
+  'loss': ['batch'],
+  'acting_outputs': ['states'],
+  'choose_actions': ['outputs', 'seed'],
+}
 
 if TYPE_CHECKING:
   DopamineAgent = dqn_agent.DQNAgent  # which a mixin precedes
 else:
   DopamineAgent = object
+
+
+def _is_of_user(definition: Any) -> bool:
+  package = definition.__module__.partition('.')[0]
+  return package not in ('batch_rl', 'dopamine', 'builtins')
 
 
 class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
@@ -90,7 +101,7 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
     self._choice: Any = None  # an `ActionChoice`, if it defines the actions
     if isinstance(self.needs, str):  # one name
       self.needs = (self.needs,)
-    self._name_misspelt()
+    self._check_definitions()
     if gin_signatures.next_accepts(self, LossAgent, 'seed'):
       kwargs['seed'] = seed
     wants_gpu = 'gpu' in str(kwargs.get('tf_device')).lower()
@@ -99,22 +110,49 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
       kwargs['tf_device'] = '/cpu:*'
     super().__init__(*args, **kwargs)
 
-  def _name_misspelt(self):
-    """Warns of names of a user's class that are almost those of what it may define."""
-    own = {
-      name
-      for owner in type(self).__mro__
-      if owner.__module__.split('.')[0] not in ('batch_rl', 'dopamine')
-      for name in vars(owner)
-      if name[0] != '_'
+  def _check_definitions(self):
+    """Checks what the user's classes define.
+
+    Names that are almost those of what they may define are a warning.
+
+    Raises:
+      ValueError: If a definition has no effect, or a method takes other arguments.
+    """
+    agent, bases = type(self).__name__, type(self).__mro__
+    owners = [base for base in bases if _is_of_user(base)]
+    own = {name for owner in owners for name in vars(owner) if name[0] != '_'}
+    settings = {*inspect.signature(type(self).__init__).parameters} - {
+      *_DEFINABLE
     }
+    # A constructor of the user's may pass them on.
+    if any(_is_of_user(vars(base).get('__init__', object)) for base in owners):
+      settings.clear()
     for name in sorted(own):
+      first = next(base for base in bases if name in vars(base))
+      if name in _DEFINABLE and first not in owners:
+        late = next(owner for owner in owners if name in vars(owner))
+        raise ValueError(
+          f'{late.__name__}.{name} has no effect, since {first.__name__} precedes it: '
+          f'put {late.__name__} first among the base classes of {agent}.'
+        )
+      if name in settings and not hasattr(vars(first)[name], '__get__'):
+        raise ValueError(
+          f'{agent}.{name} has no effect as an attribute of the class: bind it in gin, or '
+          'pass it to super().__init__.'
+        )
       near = difflib.get_close_matches(name, _DEFINABLE, 1, 0.8)
       if near and near[0] not in own:
         logging.warning(
           '%s defines %s, which the package does not use: did you mean %s?',
-          *(type(self).__name__, name, near[0]),
+          *(agent, name, near[0]),
         )
+    for name, given in _CALLED_WITH.items():
+      try:
+        inspect.signature(getattr(self, name)).bind(*given)
+      except TypeError as error:
+        raise ValueError(
+          f'{agent}.{name} is called with ({", ".join(given)}): {error}.'
+        ) from error
 
   def loss(self, batch: Batch) -> tf.Tensor:
     """Returns the loss of each transition, float32 (n,).

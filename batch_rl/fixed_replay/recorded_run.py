@@ -161,6 +161,7 @@ def load_functions(
   command_line.add_module_dirs(module_dirs)
   for folder in (*(record.get('modules') or ()), os.getcwd()):
     user_modules.add_folder(folder)
+  _check_main(record)
   # TensorFlow takes seconds to import.
   from batch_rl.fixed_replay import run_experiment
   from batch_rl.fixed_replay.agents import fixed_replay_agent
@@ -196,6 +197,20 @@ def load_functions(
 
   bound = gin.get_bindings(run_experiment.FixedReplayRunner)
   return create_agent, bound.get('create_environment_fn', create_environment)
+
+
+def _check_main(record: Mapping[str, Any]) -> None:
+  """Checks that an agent of the main program can be imported without running that."""
+  module, _, name = record['agent'].rpartition('.')
+  code = record.get('code') or {}
+  if module == '__main__' and not hasattr(sys.modules[module], name):
+    raise ValueError(
+      f'{name} was defined in a notebook: evaluate it there by the run.evaluate() of '
+      'batch_rl.train, or train a class of a module.'
+    )
+  if '__main__' in code and module not in {'', '__main__', *code}:
+    if (path := user_modules.find(record['agent'])) and os.path.isfile(path):
+      function_records.check_script(path)
 
 
 def _warn_of_other_code(recorded: Mapping[str, str]) -> None:

@@ -130,7 +130,7 @@ def train(
       f'gin_bindings: {wrong[0]!r} is not a line such as "A.b = 3".'
     )
   given = types.SimpleNamespace(
-    replay_dir=os.fspath(data),
+    replay_dir=os.path.expanduser(data),
     gin_files=[*map(os.fspath, _as_list(gin_files))],
     gin_bindings=lines,
     module_dirs=[],
@@ -142,7 +142,8 @@ def train(
     given.gin_bindings.append(f'FixedReplayRunner.num_iterations={iterations}')
   with _call() as call:
     given.config, given.agent_name = _names(agent)
-    given.base_dir = os.fspath(base_dir or _default_directory(agent, data))
+    base_dir = base_dir or _default_directory(agent, given.replay_dir)
+    given.base_dir = os.path.expanduser(base_dir)
     # They are checked before TensorFlow is imported, which takes seconds.
     run_directories.find_data(given.replay_dir)
     command_line.read_gin(REGISTRY, given)

@@ -132,6 +132,9 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
 def take_flags() -> types.SimpleNamespace:
   """Returns the values of the flags, which the user's modules may now define, too."""
   values = types.SimpleNamespace(**flags.FLAGS.flag_values_dict())
+  for name, value in vars(values).items():
+    if name.endswith('_dir') and value:  # Shells leave the ~ of --base_dir=~/x.
+      setattr(values, name, os.path.expanduser(value))
   for module in (sys.argv[0], __name__):  # the program's, and those of `define`
     names = [flag.name for flag in flags.FLAGS.get_flags_for_module(module)]
     flags.FLAGS.remove_flag_values(names)

@@ -102,10 +102,11 @@ def step(environment: Any, action: int) -> tuple[np.ndarray, float, bool, Any]:
       no finite number.
   """
   result = environment.step(action)
-  if len(result) != 4:
+  if result is None or len(result) != 4:
+    found = 'None' if result is None else f'{len(result)} values'
     raise programs.MistakeError(
-      f'{name(environment)}.step returns {len(result)} values; expected observation, '
-      'reward, terminal and information.'
+      f'{name(environment)}.step returns {found}; expected observation, reward, terminal '
+      'and information.'
     )
   reward = result[1]
   is_array = getattr(reward, 'shape', ())
@@ -167,7 +168,10 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   observation, shape = np.asarray(observation), tuple(agent.observation_shape)
   dtype = numpy_dtype(agent)
   # Dopamine reshapes: Atari's frames have a last axis of 1.
-  if observation.size != np.prod(shape, dtype=int):
+  found, expected = (
+    [n for n in s if n != 1] for s in (observation.shape, shape)
+  )
+  if found != expected:
     raise ValueError(
       f'{name(environment)} gives observations of shape {observation.shape}, but the '
       f'agent has observation_shape {shape}: bind the shape of the environment.'

@@ -199,6 +199,10 @@ def _remedy(message: str) -> str:
     return ''
   name = match[1].rpartition('/')[2]
   known = {known.rpartition('.')[2] for known in gin_internals.all_known()}
+  if name in ('FixedReplayRunner', 'LoggedRunner'):
+    return (
+      ': FixedReplayRunner is of offline runs, LoggedRunner of online runs.'
+    )
   return (
     f': gin does not know {name}{choices.hint(name, known)}. If it is yours, import its '
     "module first ('import my_module'), and put @gin.configurable before it."

@@ -198,6 +198,10 @@ class RecordedRunner(run_experiment.Runner):
       restored = self._agent.unbundle(
         checkpoint.directory, position.number, state['agent']
       )
+      if restored is None:
+        reason = (
+          'its unbundle returns None; return what super().unbundle returns'
+        )
     except tf.errors.OpError as error:
       restored, reason = False, files.reason(error)
     if not restored:
@@ -275,9 +279,12 @@ class RecordedRunner(run_experiment.Runner):
       raise ValueError('A runner runs only once; make a new one to continue.')
     is_done = self._start_iteration >= self._num_iterations
     if is_done:
-      text = f'Nothing to do: {self._start_iteration} iterations are done.'
-      if not self._accept_changes:  # else the record stays as it is
-        text += f' Reports count the first {self._num_iterations}.'
+      done, wanted = self._start_iteration, self._num_iterations
+      text = f'Nothing to do: iterations done {done}, wanted {wanted}.'
+      if (
+        done > wanted and not self._accept_changes
+      ):  # else the record stays as it is
+        text += f' Reports count the first {wanted}.'
       logging.info('%s', text)
     bound = run_record.bindings(self.record.get('gin_config', ''))
     config = {'agent': type(self._agent).__name__, 'seed': self._seed, **bound}
@@ -351,6 +358,11 @@ class RecordedRunner(run_experiment.Runner):
 
   def _write_agent(self, directory, number):
     bundle = self._agent.bundle_and_checkpoint(directory, number)
+    if bundle is None:
+      raise ValueError(
+        f'{type(self._agent).__name__}.bundle_and_checkpoint returns None: return what '
+        'super().bundle_and_checkpoint returns.'
+      )
     if saver := getattr(self._agent, '_saver', None):
       # Otherwise the saver would remove older checkpoints.
       saver.set_last_checkpoints_with_time([])

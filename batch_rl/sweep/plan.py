@@ -176,7 +176,7 @@ def _check(settings: Mapping[str, Any]) -> None:
   needed += [] if settings['job'] == 'evaluate' else ['data_dir']
   if missing := [name for name in needed if not settings[name]]:
     raise ValueError(
-      f'The sweep lacks {", ".join(missing)}: add it to the file, or as a flag.'
+      f'The sweep lacks {", ".join(missing)}: complete the file, or add flags.'
     )
   json_schema.check(settings, {n: kind for n, (_, kind) in SETTINGS.items()})
   for name in settings['evaluate']:

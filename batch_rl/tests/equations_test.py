@@ -35,9 +35,8 @@ def test_losses_by_hand():
   loss = equations.quantile_regression(np.array([0.0, 3.0]), [2.0])
   assert loss == pytest.approx(0.25 * 1.5 + 0.25 * 0.5)
   # Clipped at the ends, shared in the middle, on an atom.
-  projected = equations.project(
-    [-9, 0.25, 1, 9], [0.1, 0.2, 0.3, 0.4], np.array([-1.0, 0.0, 1.0])
-  )
+  values, shares = [-9, 0.25, 1, 9], [0.1, 0.2, 0.3, 0.4]
+  projected = equations.project(values, shares, np.array([-1.0, 0.0, 1.0]))
   np.testing.assert_allclose(projected, [0.1, 0.15, 0.05 + 0.3 + 0.4])
 
 

@@ -58,12 +58,9 @@ def write_run(directory, episodes, capacity=100, kinds=None, **metadata):
       kind = (kinds or {}).get(i)
       for j, row in enumerate(zip(*episode, strict=True), 1):
         last = j == len(episode[1])
-        log.add(
-          *row,
-          last and kind not in ('truncated', 'open'),
-          truncated=last and kind == 'truncated',
-          padded=kind != 'late',
-        )
+        terminal = last and kind not in ('truncated', 'open')
+        truncated = last and kind == 'truncated'
+        log.add(*row, terminal, truncated=truncated, padded=kind != 'late')
   return logs
 
 
@@ -75,13 +72,9 @@ def transitions(data_dir, stack_size=4, horizon=1):
   after = batch.steps[:, None] + np.arange(stack_size)
   following = batch.windows[np.arange(len(after))[:, None], after]
   following[batch.terminal != 0] = 0
-  return {
-    'state': batch.windows[:, :stack_size],
-    'action': batch.action,
-    'reward': batch.reward,
-    'next_state': following,
-    'terminal': batch.terminal,
-  }
+  states = {'state': batch.windows[:, :stack_size], 'next_state': following}
+  names = 'action', 'reward', 'terminal'
+  return states | {name: getattr(batch, name) for name in names}
 
 
 def stacks(observation, stack_size=4):

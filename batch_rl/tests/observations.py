@@ -36,13 +36,10 @@ def write(directory, kind, lengths=(12, 30, 9, 21, 26), capacity=40, **kwargs):
     for number, length in enumerate(lengths):
       for step in range(length):
         last = step == length - 1
-        row = (
-          make(kind, step, random),
-          random.integers(NUM_ACTIONS),
-          random.uniform(-9, 1),
-          last and number % 2 == 0,
-          last and number % 2 == 1,
-        )
+        observation = make(kind, step, random)
+        action, reward = random.integers(NUM_ACTIONS), random.uniform(-9, 1)
+        ends = last and number % 2 == 0, last and number % 2 == 1
+        row = observation, action, reward, *ends
         log.add(*row)
         rows.append(row)
   names = ('observation', 'action', 'reward', 'terminal', 'last')

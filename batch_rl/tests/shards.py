@@ -50,9 +50,8 @@ def make_log(directory, capacity, stack_size=4, **metadata):
 
 def add_row(log_or_buffer, row):
   """Adds a transition to a log or a Dopamine replay memory."""
-  log_or_buffer.add(
-    np.full((2, 2), row.frame, np.uint8), row.action, row.reward, row.terminal
-  )
+  frame = np.full((2, 2), row.frame, np.uint8)
+  log_or_buffer.add(frame, row.action, row.reward, row.terminal)
 
 
 def add_rows(log_or_buffer, rows):

@@ -264,6 +264,8 @@ def _parse_part(node):
     raise ValueError(f'no subset is called {node.func.id}')
   arguments = [ast.literal_eval(argument) for argument in node.args]
   keywords = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+  if len(keywords) < len(node.keywords):
+    raise ValueError('it has an argument twice')
   signature = inspect.signature(function)
   bound = signature.bind(None, *arguments, **keywords)
   del bound.arguments['data']

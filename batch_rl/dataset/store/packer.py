@@ -86,6 +86,8 @@ class PackedRun(frame_blocks.RunFrames):
     self.is_on_disk = self._directory is not None
     available = store_directory.list_shards(data_dir, skip_damaged)
     chosen: Any = available if suffixes is None else suffixes
+    if isinstance(chosen, bool | float):
+      raise ValueError(f'shards={chosen}: give a number, or several.')
     is_one = isinstance(chosen, int | np.integer)
     self.requested = [chosen] if is_one else list(chosen)
     if not self.requested or sorted(set(self.requested)) != self.requested:

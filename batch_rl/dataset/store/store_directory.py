@@ -74,7 +74,8 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
       data_dir,
     )
     return None
-  directory = os.path.join(cache_dir, cache_name(data_dir))
+  directory = os.path.expanduser(cache_dir)
+  directory = os.path.join(directory, cache_name(data_dir))
   files.check_local(directory)
   try:
     os.makedirs(directory, exist_ok=True)

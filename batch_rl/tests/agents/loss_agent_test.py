@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from batch_rl.agents import heads, terms
-from batch_rl.dataset.store import packer
+from batch_rl.dataset.store.packer import PackedRun
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import programs
@@ -169,9 +169,7 @@ class Misreads(OfflineDQN):
 
 def test_a_mistake_in_a_loss_is_named_before_packing(make_agent, monkeypatch):
   stores = []
-  monkeypatch.setattr(
-    packer.PackedRun, 'start', lambda self, _: stores.append(self)
-  )
+  monkeypatch.setattr(PackedRun, 'start', lambda self, _: stores.append(self))
   with pytest.raises(AttributeError, match=r'\(did you mean reward\?\)'):
     make_agent(class_=Misreads)
   assert [store._stopped for store in stores] == [True]
@@ -180,7 +178,7 @@ def test_a_mistake_in_a_loss_is_named_before_packing(make_agent, monkeypatch):
     make_agent()
   assert [store._stopped for store in stores] == [True, True]
   monkeypatch.undo()
-  monkeypatch.setattr(packer.PackedRun, 'start', lambda *_: None)
+  monkeypatch.setattr(PackedRun, 'start', lambda *_: None)
   # The agent itself waits for its data.
   with pytest.raises(ValueError, match='has not begun'):
     make_agent()
@@ -197,15 +195,52 @@ def test_a_network_instead_of_its_function_is_named(make_agent):
 
 
 def test_misspelt_definitions_are_named(make_agent, caplog):
-  names = dict(
-    losses=0, need=(), head=OfflineDQN.head, heads=1, other=2, _los=3
-  )
-  agent_class = type('Misspelt', (OfflineDQN,), {'__module__': 'mine', **names})
+  own = dict(losses=0, need=(), head=OfflineDQN.head, heads=1, other=2, _los=3)
+  agent_class = type('Misspelt', (OfflineDQN,), {'__module__': 'mine', **own})
   make_agent(class_=agent_class)
   assert [r.getMessage() for r in caplog.records] == [
     'Misspelt defines losses, which the package does not use: did you mean loss?',
     'Misspelt defines need, which the package does not use: did you mean needs?',
   ]
+
+
+class Late:
+  __module__ = 'mine'
+  loss = OfflineDQN.loss
+
+
+@pytest.mark.parametrize(
+  ('bases', 'own', 'message'),
+  [
+    (
+      (OfflineDQN, Late),
+      {},
+      'Late.loss has no effect, .* put Late first among',
+    ),
+    ((OfflineDQN,), {'gamma': 0.5}, 'Mine.gamma has no effect as an attribute'),
+    ((OfflineDQN,), {'loss': lambda self: 0}, r'loss is called with \(batch\)'),
+  ],
+)
+def test_definitions_without_effect_are_refused(
+  make_agent, bases, own, message
+):
+  agent_class = type('Mine', bases, {'__module__': 'mine', **own})
+  with pytest.raises(ValueError, match=message):
+    make_agent(class_=agent_class)
+
+
+class PassesOn(OfflineDQN):
+  __module__ = 'mine'
+  gamma = 0.5
+
+  def __init__(self, *args, **kwargs):
+    super().__init__(*args, **{**kwargs, 'gamma': self.gamma})
+
+  __init__.__module__ = __module__
+
+
+def test_a_constructor_may_pass_attributes_on(make_agent):
+  assert make_agent(class_=PassesOn).gamma == 0.5
 
 
 class ReadsLate(correctness.FixedBatch, OfflineDQN):
@@ -325,9 +360,8 @@ def test_mistakes_are_refused(built, monkeypatch, mistake, message):
     monkeypatch.setattr(built, '__class__', returns(mistake))
   else:
     monkeypatch.setattr(built, 'optimizer', mistake)
-  with built._sess.graph.as_default():
-    with pytest.raises(ValueError, match=message):
-      built.build_loop(built._replay.next_batch, built._replay.ready)
+  with built._sess.graph.as_default(), pytest.raises(ValueError, match=message):
+    built.build_loop(built._replay.next_batch, built._replay.ready)
 
 
 def test_agents_do_not_share_the_default_optimizer(make_agent):

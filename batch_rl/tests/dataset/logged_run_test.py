@@ -48,6 +48,7 @@ def test_folder_shards_store_and_cache_hold_the_same_run(root, tmp_path):
     ('Pong', {}, r'not a run; .* e\.g\. .*Pong/1\.$'),
     ('Pong/1', {'shards': [7]}, 'There is no shard 7 in'),
     ('Pong/1', {'shards': 7}, 'There is no shard 7 in'),
+    ('Pong/1', {'shards': True}, 'shards=True: give a number, or several'),
     ('Pong/1', {'shards': []}, '=.*: give at least one number, in asc'),
     ('Pong/1', {'shards': [1, 0]}, '=.*: give at least one number, in asc'),
     ('Pong/1', {'shards': [0, 0]}, '=.*: give at least one number, in asc'),

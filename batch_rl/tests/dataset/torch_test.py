@@ -13,6 +13,8 @@ torch = pytest.importorskip('torch', reason='PyTorch is not installed')
 
 from batch_rl.dataset import torch as torch_data  # noqa: E402
 
+DataLoader = torch.utils.data.DataLoader
+
 
 def make_dataset(source, batch_size=streams.SIZE, **kwargs):
   kind = torch_data.TransitionDataset
@@ -25,15 +27,10 @@ class TestDataset(streams.Contract):
   kind = staticmethod(make_dataset)
 
 
-def loader(
-  source, workers=0, context=None, kind=torch.utils.data.DataLoader, **kwargs
-):
-  return kind(
-    make_dataset(source, threads=1, **kwargs),
-    batch_size=None,
-    num_workers=workers,
-    multiprocessing_context=context,
-  )
+def loader(source, workers=0, context=None, kind=DataLoader, **kwargs):
+  dataset = make_dataset(source, threads=1, **kwargs)
+  options = dict(num_workers=workers, multiprocessing_context=context)
+  return kind(dataset, batch_size=None, **options)
 
 
 def test_tensors_are_views_with_the_dtypes_of_losses(store):  # noqa: F811
@@ -83,7 +80,7 @@ def test_workers_share_the_batches_in_order(store):  # noqa: F811
   loaded.dataset.load_state_dict({'next_batch': 7})
   assert numbers(source, loaded) == [7, 8, 9]
   workers = {'num_workers': 2, 'persistent_workers': True}
-  kept = torch.utils.data.DataLoader(loaded.dataset, None, **workers)
+  kept = DataLoader(loaded.dataset, None, **workers)
   for first in 10, 33:
     loaded.dataset.load_state_dict({'next_batch': first})
     assert numbers(source, kept) == [*range(first, first - first % 5 + 5)]
@@ -94,9 +91,9 @@ def test_positions_belong_to_one_process(store, monkeypatch):  # noqa: F811
   source = streams.transitions(store)
   made = make_dataset(source, threads=1, batches_per_epoch=3)
   for dataset in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
-    loaded = torch.utils.data.DataLoader(dataset, None, num_workers=2)
+    loaded = DataLoader(dataset, None, num_workers=2)
     assert [numbers(source, loaded) for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
-  loaded = torch.utils.data.DataLoader(made, None, num_workers=2)
+  loaded = DataLoader(made, None, num_workers=2)
   monkeypatch.setattr(made, '_pid', made._pid - 1)  # as in a fork
   with pytest.raises(ValueError, match='make one in each that has workers'):
     next(iter(loaded))
@@ -107,7 +104,7 @@ def test_workers_and_pinned_memory_have_limits(store):  # noqa: F811
   source = streams.transitions(store)
   with pytest.raises(ValueError, match='need num_workers=0'):
     next(iter(loader(source, 1, 'fork', device='cpu')))
-  loaded = torch.utils.data.DataLoader(make_dataset(source))
+  loaded = DataLoader(make_dataset(source))
   with pytest.raises(ValueError, match='pass batch_size=None'):
     next(iter(loaded))
   if not torch.cuda.is_available():

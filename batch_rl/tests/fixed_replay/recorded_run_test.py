@@ -8,7 +8,7 @@ import pytest
 from batch_rl.fixed_replay import recorded_run
 from batch_rl.fixed_replay.agents import fixed_replay_agent
 from batch_rl.runs import checkpoints
-from batch_rl.tests import cartpole
+from batch_rl.tests import cartpole, user_code
 from batch_rl.utils import programs
 
 
@@ -45,3 +45,18 @@ def test_own_state_is_restored_without_data(make_agent, tmp_path):
   shutil.rmtree(checkpoint.directory)
   with pytest.raises(programs.MistakeError, match='ckpt-0 was removed'):
     recorded_run.restore(fresh, checkpoint)
+
+
+@pytest.mark.parametrize(
+  ('agent', 'message'),
+  [
+    ('script.Mine', 'script.py has no line `if __name__'),
+    ('__main__.Mine', 'Mine was defined in a notebook: evaluate it there'),
+  ],
+)
+def test_evaluating_runs_no_program(own_folder, agent, message):
+  """The agent's class is one of the program that trained it."""
+  user_code.write(own_folder / 'script.py', 'raise AssertionError')
+  record = {'agent': agent, 'code': {'__main__': ''}, 'modules': [own_folder]}
+  with pytest.raises(ValueError, match=message):
+    recorded_run.load_functions(record, [], [])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from batch_rl.multi_head import multi_network_dqn_agent
+from batch_rl.multi_head import multi_network_dqn_agent as networks_agent
 from batch_rl.tests import cartpole, correctness
 from batch_rl.utils import seeding
 
@@ -13,9 +13,7 @@ OBSERVATION = np.array([0.1, -0.2, 0.3, 0.4])
 STRATEGIES = ('IDENTITY', 'AVERAGE', 'STOCHASTIC')
 
 
-class Agent(
-  correctness.FixedBatch, multi_network_dqn_agent.MultiNetworkDQNAgent
-):
+class Agent(correctness.FixedBatch, networks_agent.MultiNetworkDQNAgent):
   batch = correctness.make_batch(5, 5)
 
 
@@ -99,7 +97,7 @@ def test_draws_sum_to_one_and_follow_the_strategy():
   rng = np.random.default_rng(0)
 
   def draw(strategy):
-    draw_one = multi_network_dqn_agent.draw_acting_mixture
+    draw_one = networks_agent.draw_acting_mixture
     return np.array([draw_one(rng, 4, strategy) for _ in range(2000)])
 
   for strategy in STRATEGIES:

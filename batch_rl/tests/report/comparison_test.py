@@ -32,9 +32,8 @@ def test_seeds_and_data_are_averaged(compare):
     ([1.0, 0.0, 4.0], {'seed': 2, 'data': 2}),
     ([7.0, 7.0, 7.0], {'seed': 1, 'data': 1, 'game': 'Breakout', **own}),
   )
-  assert compared.scores('final') == {
-    'DQN (Adam)': {'Pong': [2.0, 4.0], 'Breakout': [7.0]}
-  }
+  final = {'Pong': [2.0, 4.0], 'Breakout': [7.0]}
+  assert compared.scores('final') == {'DQN (Adam)': final}
   assert compared.scores('best')['DQN (Adam)']['Pong'] == [3.0, 4.0]
   assert compared.games == ['Breakout', 'Pong'] and not compared.excluded
 
@@ -64,15 +63,10 @@ def test_a_difference_makes_another_method(compare, options, name):
 def test_runs_share_a_method_if_all_its_settings_are_equal(compare):
   """Seeds, data, directories and speed may differ."""
   random = np.random.default_rng(0)
-  of_method = {
-    'agent': ('dqn', 'c51'),
-    'gamma': (0.9, 0.99),
-    'batch_size': (8, 16, 32),
-    'sticky': (0.0, 0.25),
-    'epsilon_eval': (0.01, 0.001),
-    'subset': (None, 'first(0.1)'),
-    'planned': (1, 2),
-  }
+  of_method = dict(agent=('dqn', 'c51'), gamma=(0.9, 0.99))
+  of_method |= dict(batch_size=(8, 16, 32), sticky=(0.0, 0.25))
+  of_method |= dict(epsilon_eval=(0.01, 0.001), subset=(None, 'first(0.1)'))
+  of_method['planned'] = 1, 2
   others = {'data': (1, 2), 'root': ('/a', '/b'), 'updates_per_run': (1, 50)}
   chosen = []
   for seed in range(60):
@@ -166,14 +160,10 @@ def test_logs_of_different_length_are_not_averaged(tmp_path):
 
 
 def test_methods_are_in_the_order_of_the_paper_and_of_numbers(compare):
-  numbers = [([1.0], {**REM, 'seed': n, 'num_heads': n}) for n in (100, 9, 20)]
-  compared = compare(
-    ([1.0], {'data': None}),
-    *numbers,
-    ([1.0], {'agent': 'quantile'}),
-    ([1.0], {'optimizer': 'RMSProp'}),
-    ([1.0], {}),
-  )
+  rem = [{**REM, 'seed': n, 'num_heads': n} for n in (100, 9, 20)]
+  others = {'agent': 'quantile'}, {'optimizer': 'RMSProp'}, {}
+  settings = {'data': None}, *rem, *others
+  compared = compare(*[([1.0], options) for options in settings])
   assert [re.sub(r' \[.*=', ' ', name) for name in compared.methods] == [
     *('DQN (Nature)', 'DQN (Adam)', 'QR-DQN'),
     *('REM 9]', 'REM 20]', 'REM 100]', 'DQN (Adam), online'),

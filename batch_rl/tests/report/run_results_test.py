@@ -95,14 +95,10 @@ def test_zero_none_and_null_are_values(read):
 
 def test_parameters_are_those_of_the_runs_own_classes(read):
   """Other classes may have parameters of the same names."""
-  own = {
-    'CQLAgent.num_iterations': '1',
-    'CQLAgent.max_steps_per_episode': '5',
-    'CQLAgent.evaluation_steps': '7',
-    'CQLAgent.deterministic': 'True',
-    'CQLAgent.subset': "'few'",
-    'mine.CQLAgent.preload': '3',
-  }
+  values = dict(num_iterations='1', max_steps_per_episode='5')
+  values |= dict(evaluation_steps='7', deterministic='True', subset="'few'")
+  own = {f'CQLAgent.{name}': value for name, value in values.items()}
+  own['mine.CQLAgent.preload'] = '3'
   others = {
     'CQLAgent.epsilon_eval': '0.3',
     'WrappedFixedReplayBuffer.preload': 'True',

@@ -7,11 +7,12 @@ import gin
 import gymnasium
 import numpy as np
 import pytest
+import tensorflow as tf
 from dopamine.discrete_domains import atari_lib, gym_lib
 
 from batch_rl.runs import environments
 from batch_rl.tests import random_walk
-from batch_rl.utils import programs
+from batch_rl.utils.programs import MistakeError
 
 
 def make_atari():
@@ -50,16 +51,26 @@ def test_an_observation_of_gymnasium_is_named():
   env = gymnasium.make('CartPole-v1')
   with pytest.raises(ValueError, match=r'.*reset\(\) returns a tuple'):
     environments.check_observation(env, env.reset(), agent=None)
-  with pytest.raises(programs.MistakeError, match='step returns 5 values'):
+  with pytest.raises(MistakeError, match='step returns 5 values'):
     environments.step(env, 0)
+  env = mock.Mock(spec=['step'], step=lambda action: None)
+  with pytest.raises(MistakeError, match='step returns None; expected'):
+    environments.step(env, 0)
+
+
+@pytest.mark.parametrize('shape', [(4, 10, 10), (400,), (10, 40), (10, 10)])
+def test_the_axes_of_observations_are_those_of_the_agent(shape):
+  agent = mock.Mock(observation_shape=(10, 10, 4), observation_dtype=tf.uint8)
+  for wide in (10, 10, 4), (1, 10, 10, 4), (10, 10, 4, 1):
+    environments.check_observation(None, np.zeros(wide, np.uint8), agent)
+  with pytest.raises(ValueError, match='agent has observation_shape'):
+    environments.check_observation(None, np.zeros(shape, np.uint8), agent)
 
 
 @pytest.mark.parametrize('reward', [None, np.nan, np.inf, np.ones(1)])
 def test_a_reward_that_is_no_finite_number_is_named(reward):
   env = mock.Mock(spec=['step'], step=lambda action: (0, reward, False, None))
-  with pytest.raises(
-    programs.MistakeError, match=r'step returns the reward .*finite'
-  ):
+  with pytest.raises(MistakeError, match='step returns the reward .*finite'):
     environments.step(env, 0)
 
 

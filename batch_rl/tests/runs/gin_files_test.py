@@ -85,13 +85,9 @@ def test_statements_take_effect_in_their_order(tmp_path):
   given = [f"include '{inner}'", 'configured.second = [%four]', 'four = 4']
   bindings = parse([outer], given)
   assert configured() == (2, [4])
-  assert [(b.name, b.file) for b in bindings] == [
-    ('configured.first', outer),
-    ('configured.second', outer),
-    ('configured.first', inner),
-    ('configured.second', None),
-    ('four', None),
-  ]
+  first, second = 'configured.first', 'configured.second'
+  expected = [(first, outer), (second, outer), (first, inner), (second, None)]
+  assert [(b.name, b.file) for b in bindings] == [*expected, ('four', None)]
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,10 @@ def test_other_threads_install_no_handler():
 _STARTS_A_THREAD = """
 import concurrent.futures, os, signal, threading
 from batch_rl.runs import interruption
-
 class Thread(threading.Thread):
   def start(self):
     super().start()
     os.kill(os.getpid(), signal.SIGTERM)
-
 threading.Thread = Thread
 interruption.exit_on_sigterm()
 pool = concurrent.futures.ThreadPoolExecutor(1)

@@ -23,10 +23,8 @@ def base_dir(tmp_path):
   return tmp_path
 
 
-def resume(base_dir, accept_changes=False, **settings):
-  return run_record.start(
-    str(base_dir), accept_changes=accept_changes, **{**SETTINGS, **settings}
-  )
+def resume(base_dir, **settings):
+  return run_record.start(str(base_dir), **{**SETTINGS, **settings})
 
 
 RUNNER = 'FixedReplayRunner'

@@ -120,15 +120,13 @@ def test_a_cell_keeps_its_replay_log(make):
 def test_a_program_ends_with_its_worker(make):
   cell = make("""
     if starts < 2:
-      open('pid', 'w').write(str(os.getpid()))
+      open('ready', 'w').close()
       time.sleep(60)
   """)
   context = multiprocessing.get_context('spawn')
   worker = context.Process(target=cells.run, args=(cell,))
   worker.start()
-  made_up_sweeps.wait_for(
-    lambda: os.path.exists('pid') and pathlib.Path('pid').read_text()
-  )
+  made_up_sweeps.wait_for(lambda: os.path.exists('ready'))
   worker.kill()
   worker.join()
   path = os.path.join(cell.directory, run_record.LOCK)

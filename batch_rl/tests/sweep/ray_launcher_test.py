@@ -22,9 +22,8 @@ def no_cluster(monkeypatch):
   ]
   monkeypatch.setattr(ray, 'nodes', lambda: nodes)
   # `ray.init` installs a handler that ends the process.
-  monkeypatch.setattr(
-    ray, 'init', lambda *_, **__: signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  )
+  handler = signal.SIGTERM, signal.SIG_DFL
+  monkeypatch.setattr(ray, 'init', lambda *_, **__: signal.signal(*handler))
   monkeypatch.setattr(ray, 'shutdown', lambda: None)
 
 

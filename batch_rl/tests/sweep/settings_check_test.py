@@ -16,11 +16,10 @@ games: [Pong, Asterix, MinAtar/Breakout]
 # Pong's settings are also those of Asterix.
 GAMES = 'Pong', 'MinAtar-Breakout'
 OFFLINE = 'agents: dqn_adam\ngrid: {AnyAgent.gamma: [0.9, 2.0]}'
-ONLINE = (
-  'agents: dqn_adam\njob: online\ngin_bindings: LoggedRunner.training_step = 9'
-)
+ONLINE = 'agents: dqn_adam\njob: online\n'
+ONLINE += 'gin_bindings: LoggedRunner.training_step = 9'
 HEADS = 'FixedReplayMultiHeadDQNAgent.num_heads'
-OF_OTHERS, OF_ANY_OTHER = (
+OF_OTHERS, OF_ANY = (
   f'agents: [rem, dqn]\ngrid: {{{name}: [5, 9]}}'
   for name in (HEADS, 'AnyAgent.num_heads')
 )
@@ -38,11 +37,7 @@ def path(tmp_path, monkeypatch):
     (OFFLINE, 'dqn_adam gamma=2.0 Pong 1 seed 1', 'AnyAgent.gamma=2.0 is not'),
     (ONLINE, 'dqn_adam Pong 1', 'did you mean training_steps'),
     (OF_OTHERS, 'dqn num_heads=5 Pong 1 seed 1', f'{HEADS} has no effect on'),
-    (
-      OF_ANY_OTHER,
-      'dqn num_heads=5 Pong 1 seed 1',
-      'AnyAgent.num_heads has no',
-    ),
+    (OF_ANY, 'dqn num_heads=5 Pong 1 seed 1', 'AnyAgent.num_heads has no'),
   ],
 )
 def test_a_wrong_setting_is_named_in_one_line(path, capfd, text, cell, message):
@@ -51,7 +46,7 @@ def test_a_wrong_setting_is_named_in_one_line(path, capfd, text, cell, message):
   output, error = capfd.readouterr()
   assert 'waiting of ' in output
   *warnings, line = error.splitlines()
-  assert len(warnings) == (text == OF_ANY_OTHER)  # The program's own.
+  assert len(warnings) == (text == OF_ANY)  # The program's own.
   assert line.startswith(f'sweep: {cell}: error: ') and message in line
 
 

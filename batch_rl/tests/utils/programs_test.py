@@ -78,9 +78,7 @@ with open({str(path)!r}, 'w') as data:
 
 
 @pytest.mark.parametrize('has_own', [True, False])
-def test_garbage_is_left_at_the_end_unless_it_may_be_the_users(
-  tmp_path, has_own
-):
+def test_garbage_is_left_at_the_end_unless_it_may_be_a_users(tmp_path, has_own):
   (tmp_path / 'mine.py').touch()
   code = f"""
     import atexit, gc, sys
@@ -91,7 +89,5 @@ def test_garbage_is_left_at_the_end_unless_it_may_be_the_users(
     print(gc.get_threshold() > (10_000,))
   """
   line = [sys.executable, '-c', textwrap.dedent(code)]
-  assert subprocess.check_output(line).split() == [
-    b'True',
-    b'%r' % (not has_own),
-  ]
+  printed = subprocess.check_output(line, text=True).split()
+  assert printed == ['True', str(not has_own)]

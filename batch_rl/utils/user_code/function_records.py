@@ -99,6 +99,22 @@ def _load_script(path: str) -> types.ModuleType:
   Raises:
     ValueError: If the file is missing, or runs when it is imported.
   """
+  check_script(path)
+  spec = importlib.util.spec_from_file_location(user_modules.stem(path), path)
+  if spec is None or spec.loader is None:
+    raise ValueError(f'{path} cannot be imported: rename it to end in .py.')
+  module = importlib.util.module_from_spec(spec)
+  sys.modules.setdefault(spec.name, module)
+  spec.loader.exec_module(module)
+  return module
+
+
+def check_script(path: str) -> None:
+  """Checks that a program does not run when it is imported.
+
+  Raises:
+    ValueError: If it does, or the file is missing.
+  """
   try:
     with open(path, 'rb') as file:  # `ast` finds the encoding
       tree = ast.parse(file.read(), path)
@@ -113,13 +129,6 @@ def _load_script(path: str) -> types.ModuleType:
       f"{path} has no line `if __name__ == '__main__':`, so importing it would "
       'run it: put what it runs below such a line.'
     )
-  spec = importlib.util.spec_from_file_location(user_modules.stem(path), path)
-  if spec is None or spec.loader is None:
-    raise ValueError(f'{path} cannot be imported: rename it to end in .py.')
-  module = importlib.util.module_from_spec(spec)
-  sys.modules.setdefault(spec.name, module)
-  spec.loader.exec_module(module)
-  return module
 
 
 def _as_json(value: Any) -> Any:

@@ -28,6 +28,17 @@ def test_all_runs_are_verified(root, run):
   assert 'No shards in' in run.error('verify', root / 'Pong' / '3')
 
 
+def test_the_report_of_a_damaged_store_has_all_shards(root, run):
+  directory = root / 'store'
+  run.output('convert', root / 'Pong' / '1', directory)
+  flip_a_bit(directory / 'shard-0.bin')
+  document = run.document('verify', directory, code=1)
+  assert [entry['shard'] for entry in document['shards']] == [0, 1]
+  sizes = [path.stat().st_size for path in directory.glob('shard-*')]
+  assert document['bytes'] == sum(sizes)
+  assert 'shard-0.json; delete both' in document['findings'][0]['message']
+
+
 def test_the_program_verifies_the_sample():
   """One process for the whole program; all other tests call `main`."""
   command = [sys.executable, '-m', 'batch_rl.dataset', 'verify', str(SAMPLE)]

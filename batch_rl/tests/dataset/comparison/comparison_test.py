@@ -107,10 +107,8 @@ def test_any_edits_are_counted(data, with_frames):
   count = len(lengths)
   episodes = small_copies.make_episodes(lengths)
   places = st.tuples(st.integers(0, count - 1), st.integers(1, 9))
-  columns = ['action', 'reward'] + with_frames * ['frame']
-  edits = data.draw(
-    st.dictionaries(places, st.sampled_from(columns), max_size=6)
-  )
+  columns = st.sampled_from(['action', 'reward'] + with_frames * ['frame'])
+  edits = data.draw(st.dictionaries(places, columns, max_size=6))
   other = list(episodes)
   for (e, i), column in edits.items():
     other[e] = small_copies.change(other[e], i, **{column: 77_777})

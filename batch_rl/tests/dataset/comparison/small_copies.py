@@ -40,15 +40,11 @@ class MemoryCopy:
     frames = frame.astype('<u4').view(np.uint8).reshape(-1, 4)
     hashes = row_hashes.hash_rows(frames)
     stop = [i + len(e) for i, e in zip(begin, episodes, strict=True)]
-    self.rows = hashed_rows.HashedRows(
-      hashes if with_frames else np.zeros_like(hashes),
-      action.astype(np.int32),
-      reward.astype(np.float32),
-      terminal.astype(bool),
-      np.array(begin, np.int64),
-      np.array(stop, np.int64),
-      {0: (0, len(rows))},
-    )
+    if not with_frames:
+      hashes = np.zeros_like(hashes)
+    columns = action.astype(np.int32), reward.astype(np.float32)
+    columns += terminal.astype(bool), *np.array([begin, stop], np.int64)
+    self.rows = hashed_rows.HashedRows(hashes, *columns, {0: (0, len(rows))})
 
   def place(self, episode, step):
     return {'episode': episode, 'step': step}

@@ -39,14 +39,9 @@ class _Handler(web_server.Handler):
     if not path.is_file():
       return self._fail(404)
     content = path.read_bytes()
-    described = {
-      'name': name,
-      'bucket': bucket,
-      'size': str(len(content)),
-      'generation': str(path.stat().st_mtime_ns // 1000),
-      'updated': '2020-01-01T00:00:00Z',
-      'timeCreated': '2020-01-01T00:00:00Z',
-    }
+    described = dict(name=name, bucket=bucket, size=str(len(content)))
+    described['generation'] = str(path.stat().st_mtime_ns // 1000)
+    described['updated'] = described['timeCreated'] = '2020-01-01T00:00:00Z'
     md5 = hashlib.md5(content, usedforsecurity=False).digest()
     crc32c = google_crc32c.value(content).to_bytes(4, 'big')
     for key, digest in (('md5Hash', md5), ('crc32c', crc32c)):

@@ -102,9 +102,8 @@ def test_web_page_instead_of_a_file_is_not_found(server):
 
 
 def test_change_while_reading_is_detected(root):
-  path = root / RUN / FRAMES
   _, _, chunks = fetch.connect(str(root), 10).open(f'{RUN}/{FRAMES}')
-  path.write_bytes(b'another version')
+  (root / RUN / FRAMES).write_bytes(b'another version')
   with pytest.raises(remotes.TransientError, match='changed while'):
     list(chunks)
 
@@ -134,11 +133,10 @@ def test_errors_of_file_systems(root, monkeypatch, error, kind, text):
   remote = fsspec_remote.FsspecRemote(str(root))
   for name in ('info', 'open'):
     monkeypatch.setattr(remote._fs, name, mock.Mock(side_effect=error))
-  expected = kind or remotes.PermanentError
   for request in (remote.stat, lambda path: remote.open(path)):
     with pytest.raises(remotes.RemoteError, match=text) as raised:
       request('a')
-    assert type(raised.value) is expected
+    assert type(raised.value) is (kind or remotes.PermanentError)
 
 
 def test_a_file_system_without_sizes(root, monkeypatch):

@@ -82,11 +82,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
   def log_message(self, *args):
     """Logs nothing."""
 
-  def do_HEAD(self):
-    self._answer()
-
   def do_GET(self):
     self._answer()
+
+  do_HEAD = do_GET
 
   def _answer(self):
     server = self.server
@@ -119,8 +118,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     if server.md5s:
       version['x-goog-hash'] = f'md5={md5}'
     condition = self.headers.get('If-Range', '')
-    changed = condition and condition not in version.values()
-    if changed and server.if_range:
+    if server.if_range and condition and condition not in version.values():
       range_ = ''
     if not range_ or not server.ranges:
       return self._send(body, headers=version)
@@ -130,12 +128,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     span = f'bytes {start}-{start + len(part) - 1}/{len(body)}'
     self._send(part, headers={**version, 'Content-Range': span}, code=206)
 
-  def _fail(self, code, headers=None):
-    self._send(b'no', 'text/plain', headers or {}, code)
+  def _fail(self, code, headers=()):
+    self._send(b'no', 'text/plain', headers, code)
 
-  def _send(
-    self, body, kind='application/octet-stream', headers=None, code=200
-  ):
+  def _send(self, body, kind='application/octet-stream', headers=(), code=200):
     server = self.server
     is_endless = server.endless and self.command == 'GET'
     self.send_response(code)
@@ -146,7 +142,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
       self.send_header('Connection', 'close')
     if code in (429, 503):
       self.send_header('Retry-After', server.retry_after)
-    for key, value in {**(headers or {}), **server.headers}.items():
+    for key, value in {**dict(headers), **server.headers}.items():
       self.send_header(key, value)
     self.end_headers()
     if self.command == 'HEAD':

@@ -46,9 +46,8 @@ def test_last_steps(episode, inferred, kept):
 
 
 def test_clipped_rewards_are_finite():
-  reward = np.array([np.nan], np.float32)
   with pytest.raises(ValueError, match='x lacks a finite reward'):
-    dataclasses.replace(make(1), reward=reward)
+    dataclasses.replace(make(1), reward=np.array([np.nan], np.float32))
 
 
 class Reader:

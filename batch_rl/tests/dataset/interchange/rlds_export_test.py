@@ -70,9 +70,8 @@ def test_tfds_loads_an_exported_run(tmp_path, run, monkeypatch):
 def test_a_round_trip_changes_nothing(tmp_path, run, kinds):
   logged = runs.make_episodes(*runs.LENGTHS)
   logged[2][1][5], logged[2][2][5] = 20, 5  # no action or reward of Atari
-  logs = runs.write_run(
-    tmp_path / 'Pong' / '1', logged, kinds=kinds, environment={'game': 'Pong'}
-  )
+  given = dict(kinds=kinds, environment={'game': 'Pong'})
+  logs = runs.write_run(tmp_path / 'Pong' / '1', logged, **given)
   out = run.output('export', logs, tmp_path / 'rlds', '--format=rlds')
   target = tmp_path / 'store'
   document = run.document('import', tmp_path / 'rlds', target)

@@ -36,16 +36,11 @@ NAME = 'rlu_atari_checkpoints_ordered'
 
 def build(directory, splits, features=None, name=NAME, config='Pong_run_3'):
   """Writes splits, `{name: [episode, ...]}`; returns the version's directory."""
-  builder = tfds.dataset_builders.store_as_tfds_dataset(
-    name,
-    '1.1.0',
-    features or atari_utils.features_dict(),
-    {split: list(enumerate(episodes)) for split, episodes in splits.items()},
-    config=config,
-    data_dir=str(directory),
-    disable_shuffling=True,
-  )
-  return builder.data_dir
+  features = features or atari_utils.features_dict()
+  numbered = {split: list(enumerate(made)) for split, made in splits.items()}
+  options = dict(config=config, data_dir=str(directory), disable_shuffling=True)
+  store = tfds.dataset_builders.store_as_tfds_dataset
+  return store(name, '1.1.0', features, numbered, **options).data_dir
 
 
 def test_an_export_of_an_unknown_game_asks_for_it(tmp_path, run):

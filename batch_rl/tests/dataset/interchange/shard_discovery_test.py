@@ -24,9 +24,8 @@ def rename(original, folder, name_of, suffixes=(0, 1, 2)):
 
 
 def renamed(old, new, folder=''):
-  return lambda name, suffix: (
-    folder + shard_files.file_name(name, suffix).replace(old, new)
-  )
+  file_name = shard_files.file_name
+  return lambda name, n: folder + file_name(name, n).replace(old, new)
 
 
 def content(folder):
@@ -73,9 +72,7 @@ def test_checkpoints_of_an_online_run(tmp_path, run):
 
   folder = tmp_path / 'run' / 'checkpoints'
   folder.mkdir(parents=True)
-  memory = circular_replay_buffer.OutOfGraphReplayBuffer(
-    (2, 2), 4, CAPACITY, 2, extra_storage_types=None
-  )
+  memory = circular_replay_buffer.OutOfGraphReplayBuffer((2, 2), 4, CAPACITY, 2)
   rows = shards.make_episodes([30, 30, 30])
   for number, episode in enumerate(rows):
     shards.add_rows(memory, episode)

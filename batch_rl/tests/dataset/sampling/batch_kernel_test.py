@@ -41,9 +41,8 @@ def lemire(key, number, total, count):
 
 
 # Some bounds reject a quarter or a half of the random numbers.
-BOUNDS = st.integers(1, 100) | st.sampled_from(
-  [2**31, 2**31 + 1, 2**32 - 1, 2**32, 3 << 30]
-)
+LARGE = st.sampled_from([2**31, 2**31 + 1, 2**32 - 1, 2**32, 3 << 30])
+BOUNDS = st.integers(1, 100) | LARGE
 
 
 @settings(max_examples=100)

@@ -24,14 +24,10 @@ def decode(dictionary, block, wanted):
   memory = (ctypes.c_uint8 * (wanted + 200))(*b'\xaa' * (wanted + 200))
   source = ctypes.create_string_buffer(block, len(block))
   words = ctypes.create_string_buffer(dictionary, len(dictionary))
-  if not decode_block(
-    ctypes.addressof(source),
-    len(block),
-    ctypes.addressof(memory) + 100,
-    wanted,
-    ctypes.addressof(words),
-    len(dictionary),
-  ):
+  read = ctypes.addressof(source), len(block)
+  known = ctypes.addressof(words), len(dictionary)
+  target = ctypes.addressof(memory) + 100
+  if not decode_block(*read, target, wanted, *known):
     raise Damaged
   content = bytes(memory)
   assert set(content[:100] + content[100 + wanted :]) == {0xAA}
@@ -98,7 +94,6 @@ def damage(block, rng):
 _DECODE_BESIDE_GUARD_PAGES = """
 import ctypes, lz4.block, mmap, os, random
 from batch_rl.tests.dataset.sampling import lz4_blocks_test
-
 libc = ctypes.CDLL(None, use_errno=True)
 page = mmap.PAGESIZE
 

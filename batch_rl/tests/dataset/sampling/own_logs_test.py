@@ -37,11 +37,10 @@ def test_every_transition_is_read_as_logged(kind, tmp_path):
 @pytest.mark.parametrize('stack_size', [1, 2, 4])
 def test_padding_is_that_of_the_manifest(tmp_path, logged_size, stack_size):
   """Frames cannot tell padding from a first observation of zeros."""
-  columns = observations.write(
-    tmp_path, 'number', [30, 5] * 8, stack_size=logged_size
-  )
+  lengths, logged = [30, 5] * 8, {'stack_size': logged_size}
+  columns = observations.write(tmp_path, 'number', lengths, **logged)
   batch = all_transitions(tmp_path, stack_size)
-  begins = np.cumsum([0, *([30, 5] * 8)[:-1]])
+  begins = np.cumsum([0, *lengths[:-1]])
   late = (begins[:, None] + np.arange(max(stack_size - logged_size, 0))).ravel()
   expected = np.setdiff1d(np.flatnonzero(~columns['last']), late)
   np.testing.assert_array_equal(batch.action, columns['action'][expected])

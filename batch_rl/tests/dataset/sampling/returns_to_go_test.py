@@ -5,13 +5,11 @@ from hypothesis import strategies as st
 
 from batch_rl.dataset.sampling import returns_to_go
 
+LENGTHS = st.integers(1, 10) | st.integers(60, 70) | st.just(200)
+
 
 @hypothesis.given(
-  lengths=st.lists(
-    st.integers(1, 10) | st.integers(60, 70) | st.just(200),
-    min_size=1,
-    max_size=6,
-  ),
+  lengths=st.lists(LENGTHS, min_size=1, max_size=6),
   gamma=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
   whole=st.booleans(),
 )

@@ -88,9 +88,7 @@ def test_padding_after_a_gap_is_no_step(tmp_path, lengths, run, gone, left):
   ring_logs.remove_shard(tmp_path, gone)
   sampler = make_sampler(known_runs.open_store(tmp_path), stack_size=3)
   columns = sampler.named_columns(sampler.valid_rows(), 'timestep')
-  assert columns['timestep'].tolist() == [
-    step for n in left for step in range(n)
-  ]
+  assert [*columns['timestep']] == [step for n in left for step in range(n)]
   with pytest.raises(ValueError, match='no row -1: the run has'):
     sampler.named_columns([3, -1], ['return_to_go'])
   with pytest.raises(ValueError, match='batches=-1 is not an integer >= 1'):

@@ -55,14 +55,9 @@ def expected_sequences(run, kept, selected, length, stack_size, gamma):
 
 def assert_is_as_expected(sampler, run, present, selected=None):
   kept = run.rows_of(present)
-  expected = expected_sequences(
-    run,
-    dict.fromkeys(kept),
-    set(kept if selected is None else selected),
-    sampler.length,
-    sampler.stack_size,
-    sampler.gamma,
-  )
+  rows = dict.fromkeys(kept), set(kept if selected is None else selected)
+  settings = sampler.length, sampler.stack_size, sampler.gamma
+  expected = expected_sequences(run, *rows, *settings)
   assert [kept[row] for row in sampler.steps()] == list(expected)
   assert sampler.num_steps == len(expected)
   if not expected:

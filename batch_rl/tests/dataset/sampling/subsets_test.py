@@ -160,7 +160,7 @@ def test_random_trajectories_are_uniform_and_depend_on_the_seed():
     'random_trajectories(0.1) and shards(0)',
     'shards(0) & (shards(0) & shards(0))',
     *('shards(0) & 3', 'shards(0)\nshards(0)', 'shards(x)', 'shards(0)\x00'),
-    'np.random(0.1)',
+    *('np.random(0.1)', 'shards(first=0, first=1)'),
     # Numbers out of their range.
     *('first_transitions(2.5)', 'first_transitions(1e999)', 'shards(None)'),
     *('best_trajectories(0)', 'worst_trajectories(1.01)'),

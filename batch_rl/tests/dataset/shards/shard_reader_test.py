@@ -57,12 +57,11 @@ def test_pickles_and_odd_headers_are_refused(tmp_path, monkeypatch):
   path = tmp_path / 'x.gz'
   exploit = safe_pickle_test.Exploit(os.mkdir, 'exploited')
   array = np.array([exploit], dtype=object)
+  header = dict(descr='<f4', fortran_order=False, shape=(10**99, 'x'))
   for write in (
     lambda file: np.save(file, array, allow_pickle=True),
     lambda file: pickle.dump(exploit, file),
-    lambda file: np.lib.format.write_array_header_1_0(
-      file, {'descr': '<f4', 'fortran_order': False, 'shape': (10**99, 'x')}
-    ),
+    lambda file: np.lib.format.write_array_header_1_0(file, header),
   ):
     with gzip.open(path, 'wb') as file:
       write(file)

@@ -62,12 +62,8 @@ def test_shards_of_whole_episodes_follow_each_other():
 @pytest.mark.parametrize('stack_size', [1, 4])
 def test_a_run_may_begin_with_an_empty_shard(tmp_path, stack_size):
   numbers = np.arange(40) * (np.arange(40) % 10 > 2)  # 3 rows of padding
-  columns = (
-    np.broadcast_to(numbers.astype(np.uint8)[:, None, None], (40, 2, 2)),
-    numbers,
-    np.ones(40) * (numbers > 0),
-    numbers % 10 == 9,
-  )
+  frames = np.broadcast_to(numbers.astype(np.uint8)[:, None, None], (40, 2, 2))
+  columns = frames, numbers, np.ones(40) * (numbers > 0), numbers % 10 == 9
   draws, found = {}, {}
   for suffix in (0, 1):
     directory = tmp_path / str(suffix)

@@ -36,10 +36,8 @@ def test_a_folder_comes_after_installed_packages(own_folder, path, monkeypatch):
 OWN_CODE = """
 from batch_rl.utils import choices
 import numpy as np
-
 def misuse(module=choices):
   module.choose('colour', 'blue', ['green'])
-
 def wrong_shapes():
   np.zeros(3) + np.zeros(4)
 """
