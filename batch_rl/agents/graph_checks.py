@@ -47,12 +47,10 @@ def check_outputs(
     is_float = tf.is_tensor(value) and value.dtype == tf.float32
     if is_float and value.shape[1:] == shape:
       continue
-    found = (
-      describe(outputs) if value is None else f'{field}, {describe(value)}'
-    )
+    got = describe(outputs) if value is None else f'{field}, {describe(value)}'
     sizes = ', '.join(map(str, ('n', *shape)))
     raise NetworkError(
-      f'{name}.call returned {found}; expected a named tuple with {field}, float32 '
+      f'{name}.call returned {got}; expected a named tuple with {field}, float32 '
       f'({sizes}).'
     )
 

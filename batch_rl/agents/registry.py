@@ -53,12 +53,9 @@ class Registry:
   def configs(self) -> dict[str, str]:
     """The gin files of the shipped agents, `{name: path}`."""
     folder = self.config_folder
-    names = sorted(path.stem for path in (_ROOT / folder).glob('*.gin'))
-    return {
-      name: f'{folder}/{name}.gin'
-      for name in names
-      if name not in ('base', 'fqe')  # included by others; of `select`
-    }
+    found = {path.stem for path in (_ROOT / folder).glob('*.gin')}
+    names = sorted(found - {'base', 'fqe'})  # included by others; of `select`
+    return {name: f'{folder}/{name}.gin' for name in names}
 
   def current(self, name: str) -> str:
     """Returns the name in `modules` for a former one; any other name as it is."""
@@ -102,13 +99,9 @@ class Registry:
     name, bases = self.current(str(name)), self.base_classes()
     if name in self.modules:
       module = importlib.import_module(f'{self.package}.{self.modules[name]}')
-      (agent_class,) = (
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, bases)
-        and value.__module__ == module.__name__
-      )
+      classes = [v for v in vars(module).values() if isinstance(v, type)]
+      own = [c for c in classes if c.__module__ == module.__name__]
+      [agent_class] = [c for c in own if issubclass(c, bases)]
       return agent_class
     found = user_modules.load(name)
     if not (isinstance(found, type) and issubclass(found, bases)):

@@ -95,12 +95,9 @@ class TransitionBatch(_Batch):
     frames are not in the host's memory, where a look at `steps` would wait for them.
     """
     windows, steps, size = self.windows, self.steps, self.stack_size
-    horizon = windows.shape[1] - size
-    if horizon == 1 or (
-      steps.device.type == 'cpu' and bool((steps == horizon).all())
-    ):
+    horizon, device = windows.shape[1] - size, steps.device
+    if horizon == 1 or (device.type == 'cpu' and (steps == horizon).all()):
       return windows[:, horizon:]
-    device = steps.device
     places = steps[:, None] + torch.arange(size, device=device)
     return windows[torch.arange(len(steps), device=device)[:, None], places]
 

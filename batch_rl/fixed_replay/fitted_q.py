@@ -160,22 +160,15 @@ class FittedQ:
     with gin.unlock_config():
       for name, value in given.items():
         gin.bind_parameter(f'PolicyOfRun.{name}', value)
-    name = (
-      f'{os.path.basename(policy.base_dir)}-{iteration}-{self._digest(policy)}'
-    )
+    run = os.path.basename(policy.base_dir)
+    name = f'{run}-{iteration}-{self._digest(policy)}'
+    shape = list(self._value('observation_shape'))
+    described = self._game, policy.num_actions, shape, self._dtype.name
+    create = run_experiment.create_offline_agent
     return run_experiment.FixedReplayRunner(
       os.path.join(self._out, 'fqe', name),
-      functools.partial(
-        run_experiment.create_offline_agent,
-        replay_data_dir=self._replay_data_dir,
-      ),
-      functools.partial(
-        DataOnly,
-        self._game,
-        policy.num_actions,
-        list(self._value('observation_shape')),
-        self._dtype.name,
-      ),
+      functools.partial(create, replay_data_dir=self._replay_data_dir),
+      functools.partial(DataOnly, *described),
       evaluation_steps=0,
       accept_changes=True,  # Only paths can differ: the name has a hash of the rest.
     )
@@ -188,10 +181,8 @@ class FittedQ:
       if settings.affects(name) is not settings.Affects.RUNNING
       and name not in ('PolicyOfRun.base_dir', 'PolicyOfRun.iteration')
     }
-    content = json.dumps(
-      [bindings, policy.identity, self.logged.data_hash, self._seed],
-      sort_keys=True,
-    )
+    parts = [bindings, policy.identity, self.logged.data_hash, self._seed]
+    content = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:8]
 
   def fit(
@@ -250,10 +241,8 @@ def _recorded_lines(
   for parameter in (name for name in _SHARED if name not in dropped):
     # A run may know a network for each agent.
     order = (plain, own) if parameter == 'network' else (own, plain)
-    bases = (base.__name__ for agent in order for base in agent.__mro__)
-    values = [
-      of_agents[b, parameter] for b in bases if (b, parameter) in of_agents
-    ]
+    keys = [(b.__name__, parameter) for agent in order for b in agent.__mro__]
+    values = [of_agents[key] for key in keys if key in of_agents]
     if not values:
       default, *shipped = (
         gin_signatures.configured_value(agent, parameter) for agent in agents

@@ -64,9 +64,8 @@ class FrozenPolicy:
   def load(self) -> None:
     """Loads the policy; raises the errors of the constructor."""
     base_dir = self.base_dir
-    [(number, checkpoint)] = recorded_run.intact_checkpoints(
-      base_dir, self._chosen
-    ).items()
+    found = recorded_run.intact_checkpoints(base_dir, self._chosen)
+    [(number, checkpoint)] = found.items()
     with recorded_run.acting_agent(base_dir, checkpoint) as agent:
       if agent._acts_alone:
         raise ValueError(

@@ -53,11 +53,9 @@ _LISTS = {
 
 def define_flags() -> None:
   """Defines the flags; not at import, since `train` defines some of them too."""
-  flags.DEFINE_list(
-    'method',
-    ['fqe'],
-    f'Methods, of {", ".join(METHODS)}; the first one determines the ranking.',
-  )
+  known = ', '.join(METHODS)
+  text = f'Methods, of {known}; the first one determines the ranking.'
+  flags.DEFINE_list('method', ['fqe'], text)
   flags.DEFINE_string('checkpoints', 'last', _CHECKPOINTS)
   flags.DEFINE_integer('seed', 0, 'Seed of everything random.', lower_bound=0)
   command_line.define(_TEXTS, _LISTS)
@@ -173,10 +171,8 @@ def score(
           f'{candidates[0].run} of {policies[0].state_shape}: rank them apart.'
         )
   logged = fitted.logged
-  recorded = [
-    (c.record.get('data') or {}).get('subset_hash') for c in candidates
-  ]
-  if logged.data_hash not in recorded:
+  data = [c.record.get('data') or {} for c in candidates]
+  if logged.data_hash not in [own.get('subset_hash') for own in data]:
     logging.warning(
       'The policies were trained on other data than %s.', replay_data_dir
     )

@@ -203,10 +203,8 @@ def _call() -> Iterator[types.SimpleNamespace]:
     raise KeyboardInterrupt(message) from None
   except Exception as error:
     kept = shard_reader.DataError, OSError, MemoryError, FloatingPointError
-    is_mistake = isinstance(error, call.mistakes) and not isinstance(
-      error, kept
-    )
-    if not is_mistake or user_modules.is_raised_by_user(error):
+    is_kept = isinstance(error, kept) or not isinstance(error, call.mistakes)
+    if is_kept or user_modules.is_raised_by_user(error):
       raise
     line = re.sub('--(config|agent_name)', 'agent', programs.one_line(error))
     line = line.replace('--replay_dir', 'data')

@@ -71,9 +71,7 @@ class Comparison:
 
   def select(self, method: str, game: str) -> list[RunResults]:
     """Returns the runs of a method in a game that count."""
-    return [
-      run for name, run in self.runs if (name, run.game) == (method, game)
-    ]
+    return [run for m, run in self.runs if (m, run.game) == (method, game)]
 
   def only(self, agents: str, games: Iterable[str]) -> 'Comparison':
     """Returns the part with some methods and games.

@@ -259,10 +259,8 @@ class Plotter:
     """Draws the learning curves of a game, and references."""
     self._draw_runs(ax, game)
     known = normalisation.load().get(game, {})
-    for score, name, dash in (
-      ('random', 'random', ':'),
-      ('dqn_final', 'online DQN, final', '--'),
-    ):
+    lines = ('random', 'random', ':'), ('dqn_final', 'online DQN, final', '--')
+    for score, name, dash in lines:
       if score in known:
         label = f'{name} (reference)'
         ax.axhline(known[score], color='0.5', lw=1, ls=dash, label=label)

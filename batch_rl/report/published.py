@@ -118,14 +118,11 @@ def beside(compared: Comparison) -> tuple[list[tables.Table], list[str]]:
   runs = [run for of in own.values() for each in of.values() for run in each]
   shown = {scores.source for setting in own for scores in load()[setting]}
   counts = ', '.join(map(str, sorted({run.done for run in runs})))
+  sources = [s for s in files.read_csv(_SOURCES_CSV) if s['source'] in shown]
   notes = [
     f'Own runs: final is after the last of {counts} iterations, best is of {counts} '
     'evaluations.',
-    *(
-      _note(source, runs)
-      for source in files.read_csv(_SOURCES_CSV)
-      if source['source'] in shown
-    ),
+    *(_note(source, runs) for source in sources),
   ]
   return [tables.Table('published', caption, text, records)], notes
 

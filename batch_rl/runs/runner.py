@@ -25,7 +25,7 @@ from batch_rl.runs import (
 )
 from batch_rl.runs.bindings import settings as settings_lib
 from batch_rl.runs.loggers import feed
-from batch_rl.utils import files, seeding
+from batch_rl.utils import files, programs, seeding
 from batch_rl.utils.user_code import (
   function_records,
   gin_signatures,
@@ -180,6 +180,7 @@ class RecordedRunner(run_experiment.Runner):
     logging.info('Environment: %s', json.dumps(environment))
     gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
     logging.info('Devices: %s', ', '.join(gpus) or 'CPU only')
+    self._check_variables()
     self._checkpoints = checkpoints.Checkpoints(self._base_dir)
     self._start_iteration = 0
     newest = self._checkpoints.newest()
@@ -281,9 +282,8 @@ class RecordedRunner(run_experiment.Runner):
     if is_done:
       done, wanted = self._start_iteration, self._num_iterations
       text = f'Nothing to do: iterations done {done}, wanted {wanted}.'
-      if (
-        done > wanted and not self._accept_changes
-      ):  # else the record stays as it is
+      # With accepted changes, the record stays as it is.
+      if done > wanted and not self._accept_changes:
         text += f' Reports count the first {wanted}.'
       logging.info('%s', text)
     bound = run_record.bindings(self.record.get('gin_config', ''))
@@ -351,6 +351,19 @@ class RecordedRunner(run_experiment.Runner):
         self._save(position, partial())
     self._stop_if_requested(position, obstacle)
 
+  def _check_variables(self):
+    """Refuses variables that come after the saver: checkpoints would lack them."""
+    saver = getattr(self._agent, '_saver', None)
+    saved = {v.name for v in getattr(saver, '_var_list', None) or ()}
+    made = self._sess.graph.get_collection(
+      tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+    )
+    if saved and (late := sorted({v.name for v in made} - saved)):
+      raise ValueError(
+        f'{type(self._agent).__name__} makes the variable {late[0]} after '
+        'super().__init__, so checkpoints would lack it: make it in build_networks.'
+      )
+
   def _save(self, position, partial):
     self._flush_summaries()
     state = {'logs': self._logger.data, 'partial': partial}
@@ -359,7 +372,7 @@ class RecordedRunner(run_experiment.Runner):
   def _write_agent(self, directory, number):
     bundle = self._agent.bundle_and_checkpoint(directory, number)
     if bundle is None:
-      raise ValueError(
+      raise programs.MistakeError(
         f'{type(self._agent).__name__}.bundle_and_checkpoint returns None: return what '
         'super().bundle_and_checkpoint returns.'
       )

@@ -160,12 +160,10 @@ def _print_plan(sweep, monitor):
   unit = 'agent steps of training' if sweep.job == 'online' else 'updates'
   trained = f'{train:,.0f} {unit} and ' if train else ''
   print(f'{trained}{evaluation:,.0f} agent steps of evaluation in all')
-  rates = ', '.join(
-    f'{rate:.4g}/s in {phase}' for phase, rate in monitor.rates.items()
-  )
+  rates = [f'{rate:.4g}/s in {phase}' for phase, rate in monitor.rates.items()]
   print(
     f'{monitor_lib.duration(monitor.seconds_left())}, one cell after the other, at '
-    f'{rates} (measured in this sweep, or given as `rates:`, or those of Atari)'
+    f'{", ".join(rates)} (measured in this sweep, or given as `rates:`, or those of Atari)'
   )
 
 

@@ -337,13 +337,9 @@ class WrappedLoggedReplayBuffer(circular_replay_buffer.WrappedReplayBuffer):
     seed: int | None = None,
     **kwargs: Any,
   ):
+    rows = shard_capacity or replay_capacity, stack_size, update_horizon
     log = replay_log.ReplayLog(
-      log_dir,
-      observation_shape,
-      observation_dtype,
-      shard_capacity=shard_capacity or replay_capacity,
-      stack_size=stack_size,
-      update_horizon=update_horizon,
+      log_dir, observation_shape, observation_dtype, *rows
     )
     frame = observation_shape, stack_size
     sizes = replay_capacity, batch_size, update_horizon, gamma

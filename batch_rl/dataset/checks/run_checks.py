@@ -144,10 +144,8 @@ def verify(data_dir: str, title: str = '') -> Report:
   with progress_bars.meter(size, 'B', title) as bar:
     stop = machine.num_cpus(), stopped.set
     threads.parallel_map(lambda c: c.read_counters(), shards, *stop)
-    findings += [
-      Finding('error', data_dir, f'{data_dir}: {problem}.')
-      for problem in _place(shards)
-    ]
+    for problem in _place(shards):
+      findings.append(Finding('error', data_dir, f'{data_dir}: {problem}.'))
     expected = _expected(shards, manifest)
     threads.parallel_map(lambda c: c.check_columns(expected), shards, *stop)
   findings += _compare(shards, manifest, manifest_path)
@@ -188,9 +186,7 @@ def _place(shards: Sequence[shard_checks.ShardChecks]) -> list[str]:
   Returns:
     One line for each gap or repetition of rows.
   """
-  lengths = [
-    [header.rows for header in checks.headers.values()] for checks in shards
-  ]
+  lengths = [[h.rows for h in c.headers.values()] for c in shards]
   every = sum(lengths, [])
   for checks, own in zip(shards, lengths, strict=True):
     # Columns of the shard decide; if they disagree, those of the run.

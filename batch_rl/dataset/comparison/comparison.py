@@ -133,11 +133,7 @@ def _first_row(
 ) -> tuple[int, dict[str, dict[str, Any]]]:
   """Returns the first step at which two episodes differ, and the values there."""
   equal = {name: _is_equal(a[name], b[name]) for name in a}
-  found = {
-    name: int(np.argmin(steps))
-    for name, steps in equal.items()
-    if not steps.all()
-  }
+  found = {n: int(np.argmin(x)) for n, x in equal.items() if not x.all()}
   if not found:
     lengths = {'a': len(a['action']), 'b': len(b['action'])}
     return min(lengths.values()) - 1, {'transitions': lengths}

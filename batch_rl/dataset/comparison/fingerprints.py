@@ -148,10 +148,8 @@ def compare(
     Level, 'error' or 'note', and text of each result.
   """
   content = operator.itemgetter('transitions', 'sum')
-  of_expected, of_actual = (
-    {part['number']: part for part in fingerprint['parts']}
-    for fingerprint in (expected, actual)
-  )
+  of_expected = {part['number']: part for part in expected['parts']}
+  of_actual = {part['number']: part for part in actual['parts']}
   same = content(expected) == content(actual)
   # With the same sum, only the division into parts may differ.
   numbers = set() if same else of_expected.keys() | of_actual.keys()

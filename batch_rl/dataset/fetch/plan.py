@@ -187,9 +187,6 @@ def _read_manifest(
   except remotes.PermanentError:
     return {}
   except ValueError as error:
-    logging.warning(
-      '%s: files are not compared, and truncated episodes count as terminated: %s',
-      run.title,
-      error,
-    )
+    text = '%s: files are not compared, and truncated episodes count as terminated: %s'
+    logging.warning(text, run.title, error)
     return {}

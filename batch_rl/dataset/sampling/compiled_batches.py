@@ -228,11 +228,8 @@ class CompiledBatches:
         self._make(batch_kernel, np.zeros(0, np.int64), 1, 'windows')
         self._kernel = batch_kernel
     except Exception as error:  # Batches can be made without.
-      logging.warning(
-        'Replay: sampling is slow, because it cannot be compiled: %s: %s',
-        type(error).__name__,
-        error,
-      )
+      text = 'Replay: sampling is slow, because it cannot be compiled: %s: %s'
+      logging.warning(text, type(error).__name__, error)
     finally:
       slow.cancel()
 

@@ -51,10 +51,8 @@ class SequenceBatch(NamedTuple):
   def state(self) -> np.ndarray:
     """Stacks of frames, (n, length, stack_size, *frame_shape): a read-only view."""
     stack_size = self.frames.shape[1] - self.rows.shape[1] + 1
-    stacks = np.lib.stride_tricks.sliding_window_view(
-      self.frames, stack_size, axis=1
-    )
-    return np.moveaxis(stacks, -1, 2)
+    view = np.lib.stride_tricks.sliding_window_view
+    return np.moveaxis(view(self.frames, stack_size, axis=1), -1, 2)
 
 
 class SequenceSampler(row_sampler.RowSampler):

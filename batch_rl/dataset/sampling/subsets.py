@@ -359,13 +359,10 @@ def hash_of(store: store_lib.Store, chosen: Trajectories) -> str:
     16 hexadecimal digits.
   """
   content = hashlib.sha256()
-  for placement in store.placements:
-    if placement.suffix in store.damaged:
-      continue
-    content.update(
-      f'{placement.suffix} {placement.start} {placement.rows} '
-      f'{store.digest(placement.suffix)}\n'.encode()
-    )
+  for suffix, _, start, rows, _ in store.placements:
+    if suffix not in store.damaged:
+      line = f'{suffix} {start} {rows} {store.digest(suffix)}\n'
+      content.update(line.encode())
   # Padding is never drawn, so the hash ignores whether it is selected.
   for column in (chosen.first, chosen.stop):
     content.update(column[chosen.selected].astype('<i8').tobytes())

@@ -72,11 +72,8 @@ def read(data_dir: str) -> dict[str, Any]:
     ValueError: If the manifest cannot be read, or is damaged.
   """
   path = os.path.join(data_dir, FILE_NAME)
-  manifest = files.read_json(
-    path,
-    FILE_SCHEMA,
-    'restore it: without it, truncated episodes would seem to have ended',
-  )
+  hint = 'restore it: without it, truncated episodes would seem to have ended'
+  manifest = files.read_json(path, FILE_SCHEMA, hint)
   return {} if manifest is None else check_hash(path, manifest)
 
 
@@ -124,10 +121,8 @@ def check_checkpoint(
       shards of the checkpoint are not those of the manifest.
   """
   manifest = read(data_dir)
-  finished = [
-    [shard.get('files') for shard in content.get('shards') or []]
-    for content in (state, manifest)
-  ]
+  finished = [shard.get('files') for shard in state.get('shards') or []]
+  listed = [shard.get('files') for shard in manifest.get('shards') or []]
   run_id, found = metadata.get('run_id'), manifest.get('run_id')
   saved = state.get('run_id', run_id)
   reason = ''
@@ -136,7 +131,7 @@ def check_checkpoint(
       f'the run has run_id={run_id!r}, the checkpoint is of run_id={saved!r}, the '
       f'manifest of run_id={found!r}'
     )
-  elif finished[0] != finished[1][: len(finished[0])]:
+  elif finished != listed[: len(finished)]:
     reason = 'the shards of its manifest are not those of the checkpoint'
   if reason:
     raise ValueError(

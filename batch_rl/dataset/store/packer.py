@@ -287,13 +287,10 @@ class PackedRun(frame_blocks.RunFrames):
             self._collect(directory)
             self._pack_in_turn(directory.dictionary)
           return
+        text = 'Replay: %d shards of %s are being packed by %s.'
+        holder = locks.lock_holder(directory.lock_path)
         logging.log_every_n_seconds(
-          logging.INFO,
-          'Replay: %d shards of %s are being packed by %s.',
-          60,
-          len(missing),
-          self.data_dir,
-          locks.lock_holder(directory.lock_path),
+          logging.INFO, text, 60, len(missing), self.data_dir, holder
         )
         directory.read()
         self._collect(directory)

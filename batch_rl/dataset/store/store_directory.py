@@ -68,14 +68,10 @@ def in_cache(cache_dir: str, data_dir: str) -> str | None:
     ValueError: If the folder cannot be created.
   """
   if is_store(data_dir):
-    logging.warning(
-      'cache_dir=%s has no effect: %s is a compressed run already.',
-      cache_dir,
-      data_dir,
-    )
+    text = 'cache_dir=%s has no effect: %s is a compressed run already.'
+    logging.warning(text, cache_dir, data_dir)
     return None
-  directory = os.path.expanduser(cache_dir)
-  directory = os.path.join(directory, cache_name(data_dir))
+  directory = os.path.join(os.path.expanduser(cache_dir), cache_name(data_dir))
   files.check_local(directory)
   try:
     os.makedirs(directory, exist_ok=True)
@@ -124,10 +120,8 @@ class StoreDirectory:
   def read(self) -> None:
     """Reads the description, which another process may have written since."""
     path = os.path.join(self.path, _FILE_NAME)
-    description = files.read_json(
-      path, remedy='delete the store, and make it again'
-    )
-    if description is None:
+    remedy = 'delete the store, and make it again'
+    if (description := files.read_json(path, remedy=remedy)) is None:
       return
     try:
       description = files.check_hash(path, description)

@@ -112,10 +112,8 @@ class Probe:
       if agent.learns_by_loss():
         found['loss'] = loss = agent._mean_loss(batch)
         found |= {f'loss_{name}': v for name, v in agent._scalars.items()}
-        gradients = tf.gradients(loss, agent._trained_weights())
-        gradients = [
-          tf.convert_to_tensor(g) for g in gradients if g is not None
-        ]
+        given = tf.gradients(loss, agent._trained_weights())
+        gradients = [tf.convert_to_tensor(g) for g in given if g is not None]
       outputs = agent.online(batch.state)
       if agent.estimates_returns and hasattr(outputs, 'q_values'):
         found['q_values'] = outputs.q_values

@@ -307,13 +307,11 @@ class GraphReplay(circular_replay_buffer.WrappedReplayBuffer):
     horizon = self._window - size
     following = windows[:, horizon:]
     # Not a gather: GPUs have no kernel of it for small integers.
+    shape = -1, *[1] * (windows.shape.rank - 1)
     for earlier in range(1, horizon):
-      ends = tf.reshape(
-        tf.equal(steps, earlier), (-1, *[1] * (windows.shape.rank - 1))
-      )
-      following = tf.where(
-        ends, windows[:, earlier : earlier + size], following
-      )
+      ends = tf.reshape(tf.equal(steps, earlier), shape)
+      states = windows[:, earlier : earlier + size]
+      following = tf.where(ends, states, following)
     axes = (0, *range(2, windows.shape.rank), 1)
     state = tf.transpose(windows[:, :size], axes)
     return state, tf.transpose(following, axes)

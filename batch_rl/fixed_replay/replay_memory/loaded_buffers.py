@@ -45,14 +45,12 @@ class LoadedBuffers:
     capacities = [buffer._replay_capacity for buffer in buffers]
     self._first_rows = np.concatenate([[0], np.cumsum(capacities)])
     trajectories = subsets.trajectories(store)
-    self._valid = np.concatenate(
-      [
-        first + _valid_rows(store, trajectories, buffer, suffix, first_row)
-        for first, buffer, suffix in zip(
-          self._first_rows, buffers, suffixes, strict=False
-        )
-      ]
-    )
+    placed = zip(self._first_rows, buffers, suffixes, strict=False)
+    valid = [
+      first + _valid_rows(store, trajectories, buffer, suffix, first_row)
+      for first, buffer, suffix in placed
+    ]
+    self._valid = np.concatenate(valid)
 
   def reseed(self, seed: int | None) -> None:
     """Restarts the random choice of transitions from a seed."""
@@ -102,9 +100,8 @@ class LoadedBuffers:
     batch = tuple(np.empty(element.shape, element.type) for element in elements)
     for j in np.unique(buffer_of):
       positions = np.flatnonzero(buffer_of == j)
-      part = self.buffers[j].sample_transition_batch(
-        len(positions), (indices[positions] - self._first_rows[j]).tolist()
-      )
+      own = indices[positions] - self._first_rows[j]
+      part = self.buffers[j].sample_transition_batch(len(own), own.tolist())
       for element, array, values in zip(elements, batch, part, strict=True):
         is_index = element.name == 'indices'
         array[positions] = indices[positions] if is_index else values

@@ -49,9 +49,8 @@ class StoreReplay:
     capacities = [self.store.capacity(suffix) for suffix in self._suffixes]
     # Index i is row i - first_index[j] of the ring of shard j.
     self._first_index = np.concatenate([[0], np.cumsum(capacities)])
-    self._first_of_shard = self._first_index[
-      np.searchsorted(self._suffixes, self.store.suffixes)
-    ]
+    places = np.searchsorted(self._suffixes, self.store.suffixes)
+    self._first_of_shard = self._first_index[places]
 
   def wait(self, suffixes: Iterable[int]) -> None:
     """Waits until shards are packed, and says how to avoid that next time."""
@@ -122,10 +121,8 @@ class StoreReplay:
     shard_of = np.searchsorted(self._first_index, indices, side='right') - 1
     in_range = (indices >= 0) & (indices < self._first_index[-1])
     shard_of[~in_range] = 0
-    rows = self.store.rows_of(
-      np.asarray(self._suffixes)[shard_of],
-      indices - self._first_index[shard_of],
-    )
+    suffixes = np.asarray(self._suffixes)[shard_of]
+    rows = self.store.rows_of(suffixes, indices - self._first_index[shard_of])
     unlogged = indices[~in_range | (rows < 0)]
     if len(unlogged):
       raise ValueError(
@@ -136,9 +133,8 @@ class StoreReplay:
     stack = np.arange(1 - self.sampler.stack_size, 1)
     for i in np.flatnonzero(~self.sampler.is_valid(rows)):
       # The sampler reads no frame after the first gap.
-      for states, last in zip(
-        batch.stacks, (rows[i], rows[i] + batch.steps[i]), strict=True
-      ):
+      ends = rows[i], rows[i] + batch.steps[i]
+      for states, last in zip(batch.stacks, ends, strict=True):
         states[i] = np.moveaxis(self.store.frames(last + stack), 0, -1)
     return self._dopamines(batch)
 

@@ -49,10 +49,8 @@ def selector_of(configurable: Callable) -> str | None:
 @contextlib.contextmanager
 def separate_config() -> Iterator[None]:
   """Gives gin an empty configuration within; afterwards it has the earlier one again."""
-  parts = (
-    *(config._CONFIG, config._OPERATIVE_CONFIG),
-    *(config._IMPORTS, config._SINGLETONS),
-  )
+  values = config._CONFIG, config._OPERATIVE_CONFIG
+  parts = *values, config._IMPORTS, config._SINGLETONS
   before = [part.copy() for part in parts]
   was_locked = config.config_is_locked()
   config.clear_config()

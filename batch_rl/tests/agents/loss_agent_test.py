@@ -204,31 +204,6 @@ def test_misspelt_definitions_are_named(make_agent, caplog):
   ]
 
 
-class Late:
-  __module__ = 'mine'
-  loss = OfflineDQN.loss
-
-
-@pytest.mark.parametrize(
-  ('bases', 'own', 'message'),
-  [
-    (
-      (OfflineDQN, Late),
-      {},
-      'Late.loss has no effect, .* put Late first among',
-    ),
-    ((OfflineDQN,), {'gamma': 0.5}, 'Mine.gamma has no effect as an attribute'),
-    ((OfflineDQN,), {'loss': lambda self: 0}, r'loss is called with \(batch\)'),
-  ],
-)
-def test_definitions_without_effect_are_refused(
-  make_agent, bases, own, message
-):
-  agent_class = type('Mine', bases, {'__module__': 'mine', **own})
-  with pytest.raises(ValueError, match=message):
-    make_agent(class_=agent_class)
-
-
 class PassesOn(OfflineDQN):
   __module__ = 'mine'
   gamma = 0.5
@@ -239,8 +214,24 @@ class PassesOn(OfflineDQN):
   __init__.__module__ = __module__
 
 
-def test_a_constructor_may_pass_attributes_on(make_agent):
+class Late:
+  __module__ = 'mine'
+  loss = OfflineDQN.loss
+
+
+@pytest.mark.parametrize(
+  ('bases', 'own', 'message'),
+  [
+    ((OfflineDQN, Late), {}, 'Late.loss has no effect, .* put Late first'),
+    ((OfflineDQN,), {'gamma': 0.5}, 'Mine.gamma has no effect as an attribute'),
+    ((OfflineDQN,), {'loss': lambda self: 0}, r'loss is called with \(batch\)'),
+  ],
+)
+def test_definitions_in_vain_are_refused(make_agent, bases, own, message):
   assert make_agent(class_=PassesOn).gamma == 0.5
+  agent_class = type('Mine', bases, {'__module__': 'mine', **own})
+  with pytest.raises(ValueError, match=message):
+    make_agent(class_=agent_class)
 
 
 class ReadsLate(correctness.FixedBatch, OfflineDQN):

@@ -136,6 +136,31 @@ def test_a_mistake_is_one_line(data_dir, own_code, tmp_path, refusal):
   assert 'let its __init__ call super().__init__(*args, **kwargs)' in printed
 
 
+@pytest.mark.parametrize(
+  ('definition', 'message'),
+  [
+    (
+      'def unbundle(self, *args): super().unbundle(*args)',
+      'unbundle returns N',
+    ),
+    ('def bundle_and_checkpoint(self, *_): pass', 'nd_checkpoint returns None'),
+    (
+      'weight = property(None, lambda *_: tf.Variable(1.0))',
+      'Variable:0 after',
+    ),
+  ],
+)
+def test_checkpoints_need_all(data_dir, own_code, capsys, definition, message):
+  text = f'import tensorflow as tf\n{user_code.AGENT}\n'
+  text = text.replace("display_name = 'Mine'", definition)
+  user_code.write(own_code / 'mine.py', text)
+  with pytest.raises(SystemExit):
+    for n in 1, 2:
+      bound = programs.of_runner(num_iterations=n)
+      start(data_dir, own_code / 'base', seed=1, gin_bindings=bound)
+  assert message in capsys.readouterr().err
+
+
 def test_a_run_keeps_its_networks_and_records_what_trains(
   data_dir, own_code, tmp_path, refusal, caplog
 ):

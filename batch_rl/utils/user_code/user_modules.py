@@ -146,11 +146,13 @@ def is_raised_by_user(error: BaseException) -> bool:
   """
   if isinstance(error, SyntaxError) and is_user_file(error.filename or ''):
     return True
-  stack = traceback.walk_tb(error.__traceback__)
-  frames = [frame.f_code.co_filename for frame, _ in stack]
+  stack = traceback.extract_tb(error.__traceback__)
+  frames = [frame.filename for frame in stack]
   named = re.findall(r'File "([^"]+)", line', str(error))
   is_user = any(map(is_user_file, frames + named))
-  return is_user and is_outside_package(frames[-1])
+  # TensorFlow leaves out its own frames, so the last one may be a call of ours.
+  is_call = not (stack[-1].line or '').startswith('raise')
+  return is_user and (is_call or is_outside_package(frames[-1]))
 
 
 def is_outside_package(path: str) -> bool:

@@ -47,10 +47,8 @@ from batch_rl.dataset.sampling import sampler
 logging.set_verbosity(logging.INFO)
 lz4.block._block = lz4  # It is private.
 opened = store.Store(sys.argv[1])
-
 def new():
   return sampler.Sampler(opened, 4, seed=0)
-
 def sample_in_fork(*samplers):
   if not os.fork():
     signal.alarm(100)
@@ -62,7 +60,6 @@ def sample_in_fork(*samplers):
       print(usable, drawn.batch(0, 32).windows.sum(), flush=True)
     os._exit(0)
   assert os.wait()[1] == 0
-
 sample_in_fork()
 drawn = new()
 drawn.batch(0, 1)

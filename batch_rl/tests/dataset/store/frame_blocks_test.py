@@ -48,14 +48,12 @@ import concurrent.futures, os, shutil, sys, time
 import numpy as np
 from batch_rl.dataset import store
 from batch_rl.dataset.sampling import sampler
-
 def sample(seed):
   random = np.random.default_rng(seed)
   while True:
     some = random.integers(opened.rows - 3, size=32)
     read = compiled.read(some + 3)[0].windows if seed % 2 else opened.windows(some, 5)
     assert (read == expected[some]).all()
-
 for size in 10, 0:
   directory = shutil.copytree(sys.argv[1], f'{sys.argv[1]}-{size}')
   opened = store.Store(directory)

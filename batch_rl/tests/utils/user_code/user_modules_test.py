@@ -38,6 +38,8 @@ from batch_rl.utils import choices
 import numpy as np
 def misuse(module=choices):
   module.choose('colour', 'blue', ['green'])
+def wrong_call(module=choices):
+  module.short(b'name', [])
 def wrong_shapes():
   np.zeros(3) + np.zeros(4)
 """
@@ -49,10 +51,10 @@ def test_whose_error_it_is(own_folder):
   user_modules.add_folder('')
   for name, is_users in (
     ('mine.wrong_shapes', True),
-    ('mine.misuse', False),
+    *(('mine.misuse', False), ('mine.wrong_call', True)),
     ('broken.MyAgent', True),
   ):
-    with pytest.raises((ValueError, SyntaxError)) as raised:
+    with pytest.raises((ValueError, TypeError, SyntaxError)) as raised:
       user_modules.load(name)()
     assert user_modules.is_raised_by_user(raised.value) == is_users
   with pytest.raises(ValueError) as raised:  # without code of the user
