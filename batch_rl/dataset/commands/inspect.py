@@ -86,7 +86,7 @@ def _describe(
       numbers = [f'{key} {value:,.2f}' for key, value in values.items()]
       lines.append(f'{name}: {", ".join(numbers)}')
   if cut := total['episodes_cut']:
-    lines.append(f'{cut} episodes lack their first rows and are not counted.')
+    lines.append(f'Not counted, for lack of their first rows: {cut} episodes.')
   steps = max(statistics.actions.sum(), 1)
   counts = document['actions']
   names = statistics.action_names or [''] * len(counts)
