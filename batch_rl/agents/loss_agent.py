@@ -137,8 +137,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
         )
       if name in settings and not hasattr(vars(first)[name], '__get__'):
         raise ValueError(
-          f'{agent}.{name} has no effect as an attribute of the class: bind it in gin, or '
-          'pass it to super().__init__.'
+          f'{agent}.{name} does not set the argument {name}: bind it in gin, pass it to '
+          'super().__init__, or rename the attribute.'
         )
       near = difflib.get_close_matches(name, _DEFINABLE, 1, 0.8)
       if near and near[0] not in own:
@@ -147,6 +147,8 @@ class LossAgent(gin_signatures.ForwardedParameters, DopamineAgent):
           *(agent, name, near[0]),
         )
     for name, given in _CALLED_WITH.items():
+      if name == 'loss' and not self.learns_by_loss():
+        continue
       try:
         inspect.signature(getattr(self, name)).bind(*given)
       except TypeError as error:

@@ -161,7 +161,6 @@ def load_functions(
   command_line.add_module_dirs(module_dirs)
   for folder in (*(record.get('modules') or ()), os.getcwd()):
     user_modules.add_folder(folder)
-  _check_main(record)
   # TensorFlow takes seconds to import.
   from batch_rl.fixed_replay import run_experiment
   from batch_rl.fixed_replay.agents import fixed_replay_agent
@@ -178,6 +177,7 @@ def load_functions(
     create_environment = function_records.load(record['create_environment'])
   by_name = create.func is run_experiment.create_offline_agent
   if by_name:
+    _check_main(record)
     REGISTRY.find(record['agent'])
   # A module of the user's may have parsed gin files, and locked gin.
   gin.clear_config()
@@ -205,8 +205,9 @@ def _check_main(record: Mapping[str, Any]) -> None:
   code = record.get('code') or {}
   if module == '__main__' and not hasattr(sys.modules[module], name):
     raise ValueError(
-      f'{name} was defined in a notebook: evaluate it there by the run.evaluate() of '
-      'batch_rl.train, or train a class of a module.'
+      f'{name} was defined in a notebook, or in a program whose file name is no module '
+      'name: evaluate it there by the run.evaluate() of batch_rl.train, or train a class of '
+      'a module.'
     )
   if '__main__' in code and module not in {'', '__main__', *code}:
     if (path := user_modules.find(record['agent'])) and os.path.isfile(path):

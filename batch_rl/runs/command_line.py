@@ -104,6 +104,10 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
         raise flags.Error(
           f'unexpected argument {rest[1]!r}{_repetition(argv, rest)}'
         )
+      for name in flags.FLAGS:  # Shells leave the ~ of --base_dir=~/x.
+        flag = flags.FLAGS[name]
+        if name.endswith(('_dir', 'out')) and isinstance(flag.value, str):
+          flag.value = os.path.expanduser(flag.value)
       return rest
     except SystemExit:  # --help
       sys.exit(0)
@@ -132,9 +136,6 @@ def run(main: Callable, takes_arguments: bool = False) -> None:
 def take_flags() -> types.SimpleNamespace:
   """Returns the values of the flags, which the user's modules may now define, too."""
   values = types.SimpleNamespace(**flags.FLAGS.flag_values_dict())
-  for name, value in vars(values).items():
-    if name.endswith('_dir') and value:  # Shells leave the ~ of --base_dir=~/x.
-      setattr(values, name, os.path.expanduser(value))
   for module in (sys.argv[0], __name__):  # the program's, and those of `define`
     names = [flag.name for flag in flags.FLAGS.get_flags_for_module(module)]
     flags.FLAGS.remove_flag_values(names)

@@ -169,9 +169,12 @@ def check_observation(environment: Any, observation: Any, agent: Any) -> None:
   dtype = numpy_dtype(agent)
   # Dopamine reshapes: Atari's frames have a last axis of 1.
   found, expected = (
-    [n for n in s if n != 1] for s in (observation.shape, shape)
+    [n for n in sizes if n != 1] for sizes in (observation.shape, shape)
   )
-  if found != expected:
+  is_flat = 1 in (len(found), len(expected))  # one of them
+  if found != expected and not (
+    is_flat and math.prod(found) == math.prod(expected)
+  ):
     raise ValueError(
       f'{name(environment)} gives observations of shape {observation.shape}, but the '
       f'agent has observation_shape {shape}: bind the shape of the environment.'

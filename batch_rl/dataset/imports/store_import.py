@@ -280,6 +280,8 @@ class StoreImport:
     entries = self._entries
     # A killed import may have left a shard that the manifest lacks.
     self._store.keep_only([entry['suffix'] for entry in entries])
+    if entries:  # It may have been killed before the store knew its manifest.
+      self._store.write_manifest(self._manifest)
     imported = episodes.Reader(run_directories.find_runs(self.directory)[0])
     return {
       'destination': self.directory,

@@ -13,6 +13,7 @@ import contextlib
 import copy
 import hashlib
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -183,19 +184,26 @@ class StoreDirectory:
     return present
 
   def _check_manifest(self):
-    found = self._manifest_hash()
-    # Stores of earlier versions do not record it; one without a hash was edited.
-    if found not in ('', self._description.get('manifest', found)):
-      raise ValueError(
-        f'{os.path.join(self.path, manifests.FILE_NAME)} '
-        f'{"is missing" if found is None else "is that of another run"}; {self.remedy}.'
-      )
+    for _ in range(3):
+      found = self._manifest_hash()
+      # Stores of earlier versions do not record it; one without a hash was edited.
+      if found in ('', self._description.get('manifest', found)):
+        return
+      time.sleep(0.1)  # Another process may be writing both.
+      self.read()
+    problem = 'is not the one that the store was made with'
+    raise ValueError(
+      f'{os.path.join(self.path, manifests.FILE_NAME)} '
+      f'{"is missing" if found is None else problem}; restore it, or delete the store and '
+      f'{self.remedy}.'
+    )
 
   def _manifest_hash(self):
     """Returns the hash that the manifest has, or ''; None without a manifest."""
+    if not manifests.read(self.path):  # raises an error if it is damaged
+      return None
     path = os.path.join(self.path, manifests.FILE_NAME)
-    manifest = files.read_json(path, {})
-    return None if manifest is None else manifest.get('hash', '')
+    return files.read_json(path, {}).get('hash', '')
 
   def present_shards(self) -> list[int]:
     """Returns the numbers of the packed shards, ascending."""

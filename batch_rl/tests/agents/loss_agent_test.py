@@ -223,7 +223,7 @@ class Late:
   ('bases', 'own', 'message'),
   [
     ((OfflineDQN, Late), {}, 'Late.loss has no effect, .* put Late first'),
-    ((OfflineDQN,), {'gamma': 0.5}, 'Mine.gamma has no effect as an attribute'),
+    ((OfflineDQN,), {'gamma': 0.5}, 'Mine.gamma does not set the argument'),
     ((OfflineDQN,), {'loss': lambda self: 0}, r'loss is called with \(batch\)'),
   ],
 )

@@ -51,12 +51,12 @@ def test_own_state_is_restored_without_data(make_agent, tmp_path):
   ('agent', 'message'),
   [
     ('script.Mine', 'script.py has no line `if __name__'),
-    ('__main__.Mine', 'Mine was defined in a notebook: evaluate it there'),
+    ('__main__.Mine', 'Mine was defined in a notebook, or'),
   ],
 )
-def test_evaluating_runs_no_program(own_folder, agent, message):
+def test_evaluating_runs_no_program(own_folder, agent, message, monkeypatch):
   """The agent's class is one of the program that trained it."""
   user_code.write(own_folder / 'script.py', 'raise AssertionError')
-  record = {'agent': agent, 'code': {'__main__': ''}, 'modules': [own_folder]}
+  monkeypatch.syspath_prepend(own_folder)
   with pytest.raises(ValueError, match=message):
-    recorded_run.load_functions(record, [], [])
+    recorded_run._check_main({'agent': agent, 'code': {'__main__': ''}})

@@ -116,12 +116,13 @@ def test_logs_of_other_runs_are_refused(unbroken, tmp_path, refusal):
       assert message in refusal(programs.run_here, online, **options)
 
 
-def test_a_logged_run_is_trained_on_from_any_directory(unbroken, tmp_path):
+def test_a_logged_run_is_used_anywhere(unbroken, tmp_path, monkeypatch):
   """With a gin file of 2020; most tests have those of the package."""
+  monkeypatch.setenv('HOME', str(tmp_path))
   text = gin_files_of_2020.FILES['offline dqn'].text()
   (tmp_path / 'old.gin').write_text(text)
   options = dict(
-    base_dir='dqn',
+    base_dir='~/dqn',
     replay_dir=os.path.relpath(unbroken / 'Pong/1', tmp_path),
     agent_name='dqn',
     gin_files='old.gin',

@@ -58,10 +58,10 @@ def test_an_observation_of_gymnasium_is_named():
     environments.step(env, 0)
 
 
-@pytest.mark.parametrize('shape', [(4, 10, 10), (400,), (10, 40), (10, 10)])
+@pytest.mark.parametrize('shape', [(4, 10, 10), (401,), (10, 40), (10, 10)])
 def test_the_axes_of_observations_are_those_of_the_agent(shape):
   agent = mock.Mock(observation_shape=(10, 10, 4), observation_dtype=tf.uint8)
-  for wide in (10, 10, 4), (1, 10, 10, 4), (10, 10, 4, 1):
+  for wide in (10, 10, 4), (1, 10, 10, 4), (10, 10, 4, 1), (400,):
     environments.check_observation(None, np.zeros(wide, np.uint8), agent)
   with pytest.raises(ValueError, match='agent has observation_shape'):
     environments.check_observation(None, np.zeros(shape, np.uint8), agent)
