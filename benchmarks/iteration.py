@@ -1,6 +1,7 @@
 """The speed of training: updates and evaluation offline, agent steps online.
 
-  python -um benchmarks.iteration [--parts updates evaluation online] [--quick]
+  python -um benchmarks.iteration [--parts updates evaluation cores online]
+      [--quick]
 
 Updates, interleaved so that disturbances affect all variants alike:
 
@@ -343,12 +344,18 @@ def evaluation() -> None:
         f'{np.median(found[0] / found[count]):.2f} x',
         '2.5 x' if count == 8 else '',
       )
+
+
+def cores() -> None:
+  """Prints the rows of evaluation on a part of the cores."""
+  for name in AGENTS:
     evaluation_by_cores(name)
 
 
 def main() -> None:
   """Prints the table."""
-  parts = {'updates': updates, 'evaluation': evaluation, 'online': online}
+  functions = updates, evaluation, cores, online
+  parts = {function.__name__: function for function in functions}
   parser = measuring.parser(__doc__)
   measuring.add_parts(parser, parts)
   options = parser.parse_args()

@@ -48,6 +48,7 @@ ARGUMENTS = {
   'gpu': '{sample}/replay_logs --only=c51 --minutes=0.1',
   'gpu_updates': '',
   'iteration': '--quick --parts updates',
+  'iteration:cores': '--quick --parts cores',
   'iteration:evaluation': '--quick --parts evaluation',
   'iteration:online': '--quick --parts online',
   'minatar_scores': '--random --episodes=2',
