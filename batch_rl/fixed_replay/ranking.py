@@ -1,4 +1,4 @@
-"""How scores of policies rank them, and how well."""
+"""Ranks of policies by their scores, and the quality of these ranks."""
 
 import numpy as np
 import pandas as pd

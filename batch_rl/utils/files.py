@@ -67,7 +67,7 @@ def read_json(path: str, schema: Any = object, remedy: str = _RESTORE) -> Any:
   Args:
     path: Local or remote path.
     schema: Expected structure of the content; see `json_schema`.
-    remedy: What to do if the file is damaged, for the message.
+    remedy: Advice for a damaged file, the end of the message.
 
   Raises:
     ValueError: If the file cannot be read, is not JSON, or has another structure.

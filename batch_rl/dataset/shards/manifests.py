@@ -54,6 +54,8 @@ SCHEMA = {
   TRUNCATED_ROWS: [_COUNT],
 }
 
+# Advice for a damaged manifest.
+REMEDY = 'restore it: without it, truncated episodes would seem to have ended'
 _VERSION = 1
 FILE_SCHEMA = {'manifest_version': json_schema.Required(_COUNT), **SCHEMA}
 # The entries that a log writes itself.
@@ -72,8 +74,7 @@ def read(data_dir: str) -> dict[str, Any]:
     ValueError: If the manifest cannot be read, or is damaged.
   """
   path = os.path.join(data_dir, FILE_NAME)
-  hint = 'restore it: without it, truncated episodes would seem to have ended'
-  manifest = files.read_json(path, FILE_SCHEMA, hint)
+  manifest = files.read_json(path, FILE_SCHEMA, REMEDY)
   return {} if manifest is None else check_hash(path, manifest)
 
 

@@ -200,10 +200,9 @@ class StoreDirectory:
 
   def _manifest_hash(self):
     """Returns the hash that the manifest has, or ''; None without a manifest."""
-    if not manifests.read(self.path):  # raises an error if it is damaged
-      return None
     path = os.path.join(self.path, manifests.FILE_NAME)
-    return files.read_json(path, {}).get('hash', '')
+    manifest = files.read_json(path, {}, manifests.REMEDY)
+    return None if manifest is None else manifest.get('hash', '')
 
   def present_shards(self) -> list[int]:
     """Returns the numbers of the packed shards, ascending."""
