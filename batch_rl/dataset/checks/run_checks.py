@@ -69,19 +69,18 @@ def verify_store(run: run_directories.RunDirectory) -> Report:
   Raises:
     ValueError: If the store is incomplete, or a file common to its shards is damaged.
   """
-  report = Report(run.data_dir, [], [], 0)
-  suffixes = store_directory.StoreDirectory(run.data_dir).shards()
+  suffixes = store_directory.list_shards(run.data_dir)
+  keys = 'shard', 'rows', 'episodes'
+  paths = [p for s in suffixes for p in packed_shard.paths(run.data_dir, s)]
+  size = sum(map(os.path.getsize, filter(os.path.exists, paths)))
+  shards = [dict.fromkeys(keys) | {'shard': suffix} for suffix in suffixes]
+  report = Report(run.data_dir, shards, [], size)
   for suffix in progress_bars.bar(suffixes, unit='shard'):
     if problem := packed_shard.verify_packed(run.data_dir, suffix):
       path = packed_shard.paths(run.data_dir, suffix)[0]
       report.findings.append(Finding('error', path, problem))
-  keys = 'shard', 'rows', 'episodes'
   if report.findings:
-    paths = (p for s in suffixes for p in packed_shard.paths(run.data_dir, s))
-    return report._replace(
-      shards=[dict.fromkeys(keys) | {'shard': suffix} for suffix in suffixes],
-      bytes=sum(map(os.path.getsize, filter(os.path.exists, paths))),
-    )
+    return report
   try:
     computed = run_statistics.RunStatistics(run)
   except ValueError as error:
